@@ -35,19 +35,19 @@ func CheckALiBi(heads, kvHeads, dim, latent int) error {
 	return nil
 }
 
-// Enqueue computes dst = softmax(q·kᵀ·scale - slope·distance)·v over layer layer of the cache, for every row and each of heads heads.
-// A row attends to the positions that Attention.Enqueue names. maxBias determines the slopes: see device.Attention. dst and q are rows of
-// heads float32 vectors and must differ.
-func (k *ALiBi) Enqueue(to Queue, dst, q Ptr, cache Cache, layer, heads int, scale, maxBias float32, before, after int, step Step, capacity int) error {
-	if err := checkLaunch("ALiBi", capacity, heads*cache.HeadDim); err != nil {
+// Enqueue computes Dst = softmax(Q·kᵀ·Scale - slope·distance)·v for every row and each of heads heads. maxBias determines the slopes: see
+// device.Attention. Scores have no cap and no sinks, nothing is rotated or quantised, and Workspace and Arrivals are not needed.
+func (k *ALiBi) Enqueue(to Queue, p AttentionParams, heads int, maxBias float32) error {
+	cache, step := p.Cache, p.Step
+	if err := checkLaunch("ALiBi", p.Capacity, heads*cache.HeadDim); err != nil {
 		return err
 	}
 	if err := CheckALiBi(heads, cache.KVHeads, cache.HeadDim, cache.Latent); err != nil {
 		return err
 	}
-	arguments := slices.Concat([]any{dst, q}, cache.arguments(), []any{
-		int32(layer), int32(cache.Layers), int32(heads), int32(cache.KVHeads), int32(cache.HeadDim),
-		float32(float64(scale) * math.Log2E), maxBias, int32(before), int32(after), step.Pos, step.Last, step.Seq, step.Tables, int32(step.Stride), step.Rows,
+	arguments := slices.Concat([]any{p.Dst, p.Q}, cache.arguments(), []any{
+		int32(p.Layer), int32(cache.Layers), int32(heads), int32(cache.KVHeads), int32(cache.HeadDim),
+		float32(float64(p.Scale) * math.Log2E), maxBias, int32(p.Before), int32(p.After), step.Pos, step.Last, step.Seq, step.Tables, int32(step.Stride), step.Rows,
 	})
-	return k.attend.Launch(to, Dim3{X: heads, Y: capacity}, Dim3{X: alibiThreads}, 4*(cache.HeadDim+alibiThreads+2*alibiWarps), arguments...)
+	return k.attend.Launch(to, Dim3{X: heads, Y: p.Capacity}, Dim3{X: alibiThreads}, 4*(cache.HeadDim+alibiThreads+2*alibiWarps), arguments...)
 }

@@ -36,7 +36,7 @@ const (
 	unitPositions    = 128  // positions of a unit, the part of attention with one maximum: attention.cu
 	attentionThreads = 128  // a thread for each position of a unit
 	splitRows        = 16   // up to this many rows, the units of a row are divided among blocks
-	imageRows        = 4    // up to this many rows, the result may be written as an image
+	quantizedRows    = 4    // up to this many rows, the result may be written quantised
 	shareRows        = 128  // from this many rows on, consecutive rows share a block
 	promptQueries    = 32   // query vectors of a shared block, with keys and values of 33 to 128 elements: attention_prompt.cuh
 	prefillQueries   = 16   // of one with other values
@@ -152,11 +152,11 @@ func AttentionArrivals(heads int) int64 { return 4 * splitRows * int64(heads) }
 // units returns the number of units in blocks KV blocks.
 func units(blocks int) int { return blocksFor(blocks*blockPositions, unitPositions) }
 
-// Rotation has the keys and values of a row that Enqueue rotates and stores itself, as StoreKV.EnqueueRoPE
-// does, and the arguments of RoPE.Enqueue, by which the queries are rotated too.
+// Rotation has the keys and values that a launch stores, and by what it rotates the keys and the queries before: the arguments of
+// RoPE.Enqueue.
 type Rotation struct {
-	Keys, Values Ptr
-	Dims         int
+	Keys, Values Ptr // rows of float32; the keys are not rotated
+	Dims         int // leading elements of a head that are rotated
 	NeoX         bool
 	AngleTable   Ptr
 	Magnitude    float32
@@ -169,52 +169,74 @@ func CanStore(t CacheType, heads, kvHeads, dim, latent, capacity int) bool {
 	return t.half() && capacity == 1 && latent == 0 && dim%8 == 0 && !wide
 }
 
-// CanWriteImage reports whether Enqueue can write its result as an image, for capacity rows of heads
+// CanQuantize reports whether Enqueue can quantise its result, for capacity rows of heads
 // values of dim elements.
-func CanWriteImage(heads, dim, capacity int) bool {
-	return capacity <= imageRows && dim%blockInputs == 0 && heads*dim%(blockInputs*tileBlocks) == 0
+func CanQuantize(heads, dim, capacity int) bool {
+	return capacity <= quantizedRows && dim%blockInputs == 0 && heads*dim%(blockInputs*tileBlocks) == 0
 }
 
-// Enqueue computes dst = softmax(q·kᵀ·scale)·v over layer layer of the cache, for every row and head.
-// A row attends to positions of its sequence that are at most before before its own and after after
-// it, up to that in step.Last. limit is the soft cap of scores: s becomes limit · tanh(s / limit) unless limit
-// is 0. sinks are attention sinks, heads float32, or 0. dst and q are rows of heads float32 vectors
-// and must differ. workspace has Workspace(capacity, step.Blocks) bytes that nothing else uses
-// meanwhile; arrivals has AttentionArrivals(heads) bytes that are 0, and are 0 again afterwards. If rotation
-// is not nil, q is not rotated yet, and the cache does not have the row's key and value: it attends to none behind its own. If image is
-// not "", dst becomes an image of this kind instead.
-func (a *Attention) Enqueue(to Queue, dst, q Ptr, cache Cache, layer int, scale, limit float32, before, after int, sinks Ptr, step Step, capacity int, workspace, arrivals Ptr, rotation *Rotation, image string) error {
+// AttentionParams describes the attention of a step over one layer of a cache.
+type AttentionParams struct {
+	Dst, Q        Ptr // rows of one float32 vector for each query head; they must differ
+	Cache         Cache
+	Layer         int
+	Scale         float32 // by which products of queries and keys are multiplied
+	Limit         float32 // soft cap of scores: s becomes Limit · tanh(s / Limit); 0: none
+	Before, After int     // a row attends to so many positions before and after its own, up to Step.Last
+	Sinks         Ptr     // attention sinks, one float32 for each query head, or 0
+	Step          Step
+	Capacity      int       // maximum rows of Step
+	Workspace     Ptr       // Workspace(Capacity, Step.Blocks) bytes that nothing else uses meanwhile
+	Arrivals      Ptr       // AttentionArrivals bytes that are 0; the launch leaves them 0
+	Rotation      *Rotation // not nil: Q is not rotated yet, the cache lacks the row's key and value, and After is 0
+	Kind          string    // not "": Dst becomes the result quantised to it
+}
+
+// Enqueue computes Dst = softmax(Q·kᵀ·Scale)·v for every row and query head.
+func (a *Attention) Enqueue(to Queue, p AttentionParams) error {
+	return a.enqueue(to, p, p.Capacity >= shareRows)
+}
+
+// EnqueueApart computes the bits of Enqueue. It is faster for many rows of which most are of different sequences.
+func (a *Attention) EnqueueApart(to Queue, p AttentionParams) error {
+	if p.Capacity < shareRows {
+		return a.EnqueueByHeads(to, p)
+	}
+	return a.enqueue(to, p, false)
+}
+
+// EnqueueByHeads computes the bits of Enqueue. It is faster for up to 4 rows of heads that share keys and values.
+func (a *Attention) EnqueueByHeads(to Queue, p AttentionParams) error {
+	if a.byHeads == nil || p.Capacity > a.headsRows {
+		return a.Enqueue(to, p)
+	}
+	return a.launch(to, attentionLaunch{kernel: *a.byHeads, heads: a.headsPerBlock, rows: 1, threads: headsThreads, together: 2, shared: a.headsShared}, p)
+}
+
+// enqueue is Enqueue. shares: neighbouring rows of a sequence share a block.
+func (a *Attention) enqueue(to Queue, p AttentionParams, shares bool) error {
 	if a.matrix != nil {
-		if limit > 0 {
-			return fmt.Errorf("attention without a soft cap cannot limit scores to %g", limit)
+		if p.Limit > 0 {
+			return fmt.Errorf("attention without a soft cap cannot limit scores to %g", p.Limit)
 		}
-		return a.launch(to, a.matrix.launch(capacity, a.overlaps), dst, q, cache, layer, scale, limit, before, after, sinks, step, capacity, workspace, arrivals, rotation, image)
+		return a.launch(to, a.matrix.launch(p.Capacity, shares, a.overlaps), p)
 	}
 	k := attentionLaunch{kernel: *a.attend, heads: a.perRow, rows: 1, threads: attentionThreads, together: 8}
 	each, queries := 4*32*a.width, a.queries            // each: bytes of a result
 	results := queries*each + max(a.keys, queries*each) // of the units so far, and of one, or its keys
-	if capacity >= shareRows {
+	if shares {
 		queries = a.prefillQueries()
 		k.kernel, k.rows, results = *a.prefill, queries/a.perRow, 2*queries*each
 		if a.products() {
-			results = 2 * promptSlice // instead of results: those are in registers and dst
+			results = 2 * promptSlice // instead of results: those are in registers and Dst
 		}
 	}
 	k.shared = 4*queries*(unitPositions+a.stride+2*4+8) + results
-	if rotation != nil {
+	if p.Rotation != nil {
 		k.kernel.overlaps = a.overlaps // no other kernel stores keys and values of this step
 		k.shared += each
 	}
-	return a.launch(to, k, dst, q, cache, layer, scale, limit, before, after, sinks, step, capacity, workspace, arrivals, rotation, image)
-}
-
-// EnqueueByHeads computes what Enqueue does, with the same bits. Up to 4 rows of heads that share keys and values take less time.
-func (a *Attention) EnqueueByHeads(to Queue, dst, q Ptr, cache Cache, layer int, scale, limit float32, before, after int, sinks Ptr, step Step, capacity int, workspace, arrivals Ptr, rotation *Rotation, image string) error {
-	if a.byHeads == nil || capacity > a.headsRows {
-		return a.Enqueue(to, dst, q, cache, layer, scale, limit, before, after, sinks, step, capacity, workspace, arrivals, rotation, image)
-	}
-	k := attentionLaunch{kernel: *a.byHeads, heads: a.headsPerBlock, rows: 1, threads: headsThreads, together: 2, shared: a.headsShared}
-	return a.launch(to, k, dst, q, cache, layer, scale, limit, before, after, sinks, step, capacity, workspace, arrivals, rotation, image)
+	return a.launch(to, k, p)
 }
 
 // attentionLaunch is a kernel of attention, and what a block of it computes.
@@ -225,47 +247,57 @@ type attentionLaunch struct {
 	together        int // about how many blocks run on a multiprocessor at the same time; each requests its next unit while it computes one
 }
 
-func (a *Attention) launch(to Queue, k attentionLaunch, dst, q Ptr, cache Cache, layer int, scale, limit float32, before, after int, sinks Ptr, step Step, capacity int, workspace, arrivals Ptr, rotation *Rotation, image string) error {
-	if err := checkLaunch("Attention", capacity, a.heads*a.dim); err != nil {
+func (a *Attention) launch(to Queue, k attentionLaunch, p AttentionParams) error {
+	if err := a.check(p); err != nil {
 		return err
 	}
-	if cache.Type != a.cache {
-		return fmt.Errorf("attention over a cache of type %d cannot read one of type %d", a.cache, cache.Type)
-	}
-	if cache.KVHeads != a.kvHeads || cache.HeadDim != a.dim || cache.Latent != a.latent {
-		return fmt.Errorf("attention over %d heads of %d elements cannot read a cache of %d heads of %d", a.kvHeads, a.dim, cache.KVHeads, cache.HeadDim)
-	}
 	groups := a.kvHeads * blocksFor(a.heads/a.kvHeads, k.heads)
-	grid := Dim3{X: 1, Y: groups, Z: blocksFor(capacity, k.rows)}
-	if capacity <= splitRows {
+	grid := Dim3{X: 1, Y: groups, Z: blocksFor(p.Capacity, k.rows)}
+	if p.Capacity <= splitRows {
 		// Enough blocks to fill the GPU, for any length of the sequences.
-		grid.X = min(units(step.Blocks), max(1, k.together*a.sms/(groups*capacity)))
+		grid.X = min(units(p.Step.Blocks), max(1, k.together*a.sms/(groups*p.Capacity)))
 	}
-	last, inner := scale, float32(0)
-	if limit > 0 {
-		last, inner = limit, scale/limit
+	last, inner := p.Scale, float32(0)
+	if p.Limit > 0 {
+		last, inner = p.Limit, p.Scale/p.Limit
 	}
 	last = float32(float64(last) * math.Log2E)
 	var r Rotation
 	distance, pairStride := int32(0), int32(0)
-	if rotation != nil {
-		if r = *rotation; !CanStore(cache.Type, a.heads, a.kvHeads, a.dim, a.latent, capacity) {
-			return fmt.Errorf("attention cannot store keys and values of %d rows of heads of %d elements", capacity, a.dim)
-		}
+	if p.Rotation != nil {
+		r = *p.Rotation
 		distance, pairStride = pairing(r.Dims, r.NeoX)
 	}
-	dstImage, kind := Ptr(0), int32(slices.Index([]string{"", imageI16, imageF32}, image)) // NO_IMAGE, … of attention.cu
-	if kind != 0 {
-		if kind < 0 || !CanWriteImage(a.heads, a.values, capacity) {
-			return fmt.Errorf("attention of %d rows of %d heads cannot write an image %q", capacity, a.heads, image)
-		}
-		dst, dstImage = 0, dst
+	dst, dstQuantized := p.Dst, Ptr(0)
+	if p.Kind != "" {
+		dst, dstQuantized = 0, p.Dst
 	}
-	arguments := slices.Concat([]any{dst, workspace, arrivals, q}, cache.arguments(), []any{
-		int32(layer), int32(cache.Layers), int32(a.heads), int32(a.kvHeads), int32(a.dim), int32(a.values), sinks,
-		last, inner, int32(before), int32(after), int32(k.rows), int32(k.heads), int32(units(step.Blocks)),
-		step.Pos, step.Last, step.Seq, step.Tables, int32(step.Stride), step.Rows,
-		r.Keys, r.Values, int32(r.Dims / 2), distance, pairStride, r.AngleTable, r.Magnitude, dstImage, kind,
+	arguments := slices.Concat([]any{dst, p.Workspace, p.Arrivals, p.Q}, p.Cache.arguments(), []any{
+		int32(p.Layer), int32(p.Cache.Layers), int32(a.heads), int32(a.kvHeads), int32(a.dim), int32(a.values), p.Sinks,
+		last, inner, int32(p.Before), int32(p.After), int32(k.rows), int32(k.heads), int32(units(p.Step.Blocks)),
+		p.Step.Pos, p.Step.Last, p.Step.Seq, p.Step.Tables, int32(p.Step.Stride), p.Step.Rows,
+		r.Keys, r.Values, int32(r.Dims / 2), distance, pairStride, r.AngleTable, r.Magnitude, dstQuantized, int32(slices.Index(attentionKinds, p.Kind)),
 	})
 	return k.kernel.Launch(to, grid, Dim3{X: k.threads}, k.shared, arguments...)
+}
+
+// attentionKinds are the kinds of AttentionParams by their code in a kernel: NO_IMAGE, … of attention.cu.
+var attentionKinds = []string{"", kindI16, kindF32}
+
+// check returns an error if a cannot compute p.
+func (a *Attention) check(p AttentionParams) error {
+	if err := checkLaunch("Attention", p.Capacity, a.heads*a.dim); err != nil {
+		return err
+	}
+	switch c := p.Cache; {
+	case c.Type != a.cache:
+		return fmt.Errorf("attention over a cache of type %d cannot read one of type %d", a.cache, c.Type)
+	case c.KVHeads != a.kvHeads || c.HeadDim != a.dim || c.Latent != a.latent:
+		return fmt.Errorf("attention over %d heads of %d elements cannot read a cache of %d heads of %d", a.kvHeads, a.dim, c.KVHeads, c.HeadDim)
+	case p.Rotation != nil && !CanStore(c.Type, a.heads, a.kvHeads, a.dim, a.latent, p.Capacity):
+		return fmt.Errorf("attention cannot store keys and values of %d rows of heads of %d elements", p.Capacity, a.dim)
+	case p.Kind != "" && (!slices.Contains(attentionKinds, p.Kind) || !CanQuantize(a.heads, a.values, p.Capacity)):
+		return fmt.Errorf("attention of %d rows of %d heads cannot quantise their result to %q", p.Capacity, a.heads, p.Kind)
+	}
+	return nil
 }

@@ -48,9 +48,9 @@ func newMatrixAttention(c *Context, group, dim int) (*matrixAttention, error) {
 	return m, nil
 }
 
-// launch returns how capacity rows are computed. overlaps: launches of few rows can.
-func (m *matrixAttention) launch(capacity int, overlaps bool) attentionLaunch {
-	if capacity >= shareRows {
+// launch returns how capacity rows are computed. shares: neighbouring rows of a sequence share a block. overlaps: launches of few rows can.
+func (m *matrixAttention) launch(capacity int, shares, overlaps bool) attentionLaunch {
+	if shares {
 		return attentionLaunch{kernel: *m.rows, heads: m.perRow, rows: matrixQueries / m.perRow, threads: matrixThreads, shared: m.rowsShared}
 	}
 	k := attentionLaunch{kernel: *m.row, heads: m.perRow, rows: 1, threads: matrixRowThreads, together: 2, shared: m.rowShared}

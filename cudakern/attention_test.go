@@ -105,22 +105,22 @@ func newAttentionRig(t *testing.T, rng *rand.Rand, c attentionCase) *attentionRi
 	r := &attentionRig{testDevice: device(t), c: c, stride: (c.longest + 31) / 32}
 	var err error
 	r.k, err = cudakern.NewAttention(r.Context, c.cache, c.heads, c.kvHeads, c.dim, 0, c.limit > 0)
-	r.try(err)
+	r.Must(err)
 	store, err := cudakern.NewStoreKV(r.Context, c.cache)
-	r.try(err)
-	r.arrivals = r.alloc(int(cudakern.AttentionArrivals(c.heads)))
-	r.try(r.stream.Fill(r.arrivals, 0, cudakern.AttentionArrivals(c.heads)))
+	r.Must(err)
+	r.arrivals = r.Buffer(int(cudakern.AttentionArrivals(c.heads)))
+	r.Must(r.Stream.Fill(r.arrivals, 0, cudakern.AttentionArrivals(c.heads)))
 
 	blocks := c.sequences*r.stride + 2
 	cols := c.kvHeads * c.dim
 	bytes := blocks * attentionLayers * (rowBytes(c.cache.Keys, cols) + rowBytes(c.cache.Values, cols)) * 32
-	r.cache = cudakern.Cache{Data: r.alloc(bytes), Type: c.cache, Layers: attentionLayers, KVHeads: c.kvHeads, HeadDim: c.dim}
-	r.try(r.stream.Fill(r.cache.Data, 0xff, int64(bytes)))
+	r.cache = cudakern.Cache{Data: r.Buffer(bytes), Type: c.cache, Layers: attentionLayers, KVHeads: c.kvHeads, HeadDim: c.dim}
+	r.Must(r.Stream.Fill(r.cache.Data, 0xff, int64(bytes)))
 	var tables []int32
 	for _, block := range rng.Perm(blocks)[:c.sequences*r.stride] {
 		tables = append(tables, int32(block))
 	}
-	r.tables = r.upload(tables)
+	r.tables = r.Upload(tables)
 
 	for s := range c.sequences {
 		length := r.length(s)
@@ -129,8 +129,8 @@ func newAttentionRig(t *testing.T, rng *rand.Rand, c attentionCase) *attentionRi
 		for p := range length {
 			pos[p], seq[p] = int32(p), int32(s)
 		}
-		step := cudakern.Step{Rows: r.upload([]int32{int32(length)}), Pos: r.upload(pos), Seq: r.upload(seq), Tables: r.tables, Stride: r.stride, Blocks: r.stride}
-		r.try(store.Enqueue(r.stream, r.cache, attentionLayer, r.uploadFloats(keys), r.uploadFloats(values), step, length))
+		step := cudakern.Step{Rows: r.Upload([]int32{int32(length)}), Pos: r.Upload(pos), Seq: r.Upload(seq), Tables: r.tables, Stride: r.stride, Blocks: r.stride}
+		r.Must(store.Enqueue(r.Stream, r.cache, attentionLayer, r.uploadFloats(keys), r.uploadFloats(values), step, length))
 		if c.cache.Keys.Quantized() {
 			keys = rotated(keys)
 		}
@@ -143,9 +143,17 @@ func (r *attentionRig) length(seq int) int { return r.c.longest - 5*seq }
 
 func (r *attentionRig) scale() float32 { return float32(1 / math.Sqrt(float64(r.c.dim))) }
 
+// params returns those of the case, for queries that are rotated.
+func (r *attentionRig) params(dst, q cudakern.Ptr, step cudakern.Step, capacity int, workspace cudakern.Ptr) cudakern.AttentionParams {
+	return cudakern.AttentionParams{
+		Dst: dst, Q: q, Cache: r.cache, Layer: attentionLayer, Scale: r.scale(), Limit: r.c.limit, Before: r.c.before(), After: r.c.after,
+		Step: step, Capacity: capacity, Workspace: workspace, Arrivals: r.arrivals,
+	}
+}
+
 // run computes rows at pos of seq in a launch for capacity.
 func (r *attentionRig) run(q []float32, pos, seq []int32, capacity int) []float32 {
-	r.t.Helper()
+	r.T.Helper()
 	n := len(q)
 	dst := r.uploadFloats(append(make([]float32, n), untouched))
 	last := make([]int32, len(pos))
@@ -153,27 +161,29 @@ func (r *attentionRig) run(q []float32, pos, seq []int32, capacity int) []float3
 		last[i] = int32(r.length(int(seq[i])) - 1)
 	}
 	array := func(values []int32) cudakern.Ptr { // with places for capacity rows
-		return r.upload(append(slices.Clone(values), make([]int32, max(0, capacity-len(values)))...))
+		return r.Upload(append(slices.Clone(values), make([]int32, max(0, capacity-len(values)))...))
 	}
-	step := cudakern.Step{Rows: r.upload([]int32{int32(len(pos))}), Pos: array(pos), Last: array(last), Seq: array(seq), Tables: r.tables, Stride: r.stride, Blocks: r.stride}
+	step := cudakern.Step{Rows: r.Upload([]int32{int32(len(pos))}), Pos: array(pos), Last: array(last), Seq: array(seq), Tables: r.tables, Stride: r.stride, Blocks: r.stride}
 	workspace := cudakern.Ptr(0)
 	if bytes := r.k.Workspace(capacity, r.stride); bytes > 0 {
-		workspace = r.alloc(int(bytes))
-		r.try(r.stream.Fill(workspace, 0xff, bytes))
+		workspace = r.Buffer(int(bytes))
+		r.Must(r.Stream.Fill(workspace, 0xff, bytes))
 	}
-	rotated := r.uploadFloats(q)
-	r.try(r.k.Enqueue(r.stream, dst, rotated, r.cache, attentionLayer, r.scale(), r.c.limit, r.c.before(), r.c.after, 0, step, capacity, workspace, r.arrivals, nil, ""))
+	params := r.params(dst, r.uploadFloats(q), step, capacity, workspace)
+	r.Must(r.k.Enqueue(r.Stream, params))
 	out := r.downloadFloats(dst, n+1)
 	if out[n] != untouched {
-		r.t.Fatalf("attention of %d rows in a bucket of %d wrote behind its last row", len(pos), capacity)
+		r.T.Fatalf("attention of %d rows in a bucket of %d wrote after its last row", len(pos), capacity)
 	}
-	r.try(r.stream.Fill(dst, 0xff, int64(4*n)))
-	r.try(r.k.EnqueueByHeads(r.stream, dst, rotated, r.cache, attentionLayer, r.scale(), r.c.limit, r.c.before(), r.c.after, 0, step, capacity, workspace, r.arrivals, nil, ""))
-	if byHeads := r.downloadFloats(dst, n+1); !sameBits(byHeads, out) {
-		r.t.Fatalf("attention of %d rows in a bucket of %d by heads has other bits, or wrote behind its last row", len(pos), capacity)
+	for name, enqueue := range map[string]enqueueAttention{"by heads": r.k.EnqueueByHeads, "apart": r.k.EnqueueApart} {
+		r.Must(r.Stream.Fill(dst, 0xff, int64(4*n)))
+		r.Must(enqueue(r.Stream, params))
+		if got := r.downloadFloats(dst, n+1); !sameBits(got, out) {
+			r.T.Fatalf("attention of %d rows in a bucket of %d %s has other bits, or wrote after its last row", len(pos), capacity, name)
+		}
 	}
-	r.try(r.Free(dst))
-	r.try(r.Free(workspace))
+	r.Must(r.Free(dst))
+	r.Must(r.Free(workspace))
 	return out[:n]
 }
 
@@ -295,38 +305,39 @@ func TestAttentionRefusesHeadsWithoutAKernel(t *testing.T) {
 		}
 	}
 	a, err := cudakern.NewAttention(e.Context, f16Cache, 4, 2, 64, 0, false)
-	e.try(err)
+	e.Must(err)
 	x := e.uploadFloats(make([]float32, 4*64))
 	cache := cudakern.Cache{Data: x, Type: f16Cache, Layers: 1, KVHeads: 2, HeadDim: 32}
-	if err := a.Enqueue(e.stream, x, x, cache, 0, 1, 0, 0, 0, 0, cudakern.Step{Stride: 1, Blocks: 1}, 1, x, x, nil, ""); err == nil {
+	p := cudakern.AttentionParams{Dst: x, Q: x, Cache: cache, Scale: 1, Step: cudakern.Step{Stride: 1, Blocks: 1}, Capacity: 1, Workspace: x, Arrivals: x}
+	if err := a.Enqueue(e.Stream, p); err == nil {
 		t.Error("a cache of other heads was not refused")
 	}
-	cache.Type, cache.HeadDim = q8Cache, 64
-	if err := a.Enqueue(e.stream, x, x, cache, 0, 1, 0, 0, 0, 0, cudakern.Step{Stride: 1, Blocks: 1}, 1, x, x, nil, ""); err == nil {
+	p.Cache.Type, p.Cache.HeadDim = q8Cache, 64
+	if err := a.Enqueue(e.Stream, p); err == nil {
 		t.Error("a cache of another type was not refused")
 	}
 }
 
-// TestAttentionStoresKeysAndWritesImages compares a launch that rotates and stores the row's key and value
-// and writes an image with separate launches.
-func TestAttentionStoresKeysAndWritesImages(t *testing.T) {
+// TestAttentionStoresKeysAndQuantizesItsResult compares a launch that rotates and stores the row's key and value
+// and quantises its result with separate launches.
+func TestAttentionStoresKeysAndQuantizesItsResult(t *testing.T) {
 	for _, c := range []struct {
 		heads, kvHeads, dim int
 		dims                int
 		neox                bool
-		image               string
+		kind                string
 		windowed            bool
 		matrix              bool // matrix units compute it
 	}{
-		{heads: 8, kvHeads: 2, dim: 128, dims: 128, image: "i16"},
+		{heads: 8, kvHeads: 2, dim: 128, dims: 128, kind: "i16"},
 		{heads: 14, kvHeads: 2, dim: 64, dims: 32, neox: true, windowed: true}, // 4 and 3 heads of a group
 		{heads: 4, kvHeads: 2, dim: 128, dims: 128, neox: true},
-		{heads: 16, kvHeads: 16, dim: 64, dims: 64, neox: true, image: "f32"},
-		{heads: 32, kvHeads: 2, dim: 32, dims: 16, image: "i16"}, // heads of a group share keys in two blocks
+		{heads: 16, kvHeads: 16, dim: 64, dims: 64, neox: true, kind: "f32"},
+		{heads: 32, kvHeads: 2, dim: 32, dims: 16, kind: "i16"}, // heads of a group share keys in two blocks
 		{heads: 6, kvHeads: 3, dim: 40, dims: 24, neox: true, windowed: true},
-		{heads: 16, kvHeads: 4, dim: 64, dims: 64, image: "f32", windowed: true},
+		{heads: 16, kvHeads: 4, dim: 64, dims: 64, kind: "f32", windowed: true},
 		{heads: 3, kvHeads: 3, dim: 16, dims: 16, neox: true},
-		{heads: 8, kvHeads: 2, dim: 128, dims: 96, neox: true, image: "i16", matrix: true},
+		{heads: 8, kvHeads: 2, dim: 128, dims: 96, neox: true, kind: "i16", matrix: true},
 		{heads: 2, kvHeads: 2, dim: 128, dims: 128, windowed: true, matrix: true},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
@@ -340,32 +351,34 @@ func TestAttentionStoresKeysAndWritesImages(t *testing.T) {
 			}
 			r := newAttentionRig(t, rng, shape)
 			store, err := cudakern.NewStoreKV(r.Context, f16Cache)
-			r.try(err)
+			r.Must(err)
 			frequencies := make([]float64, c.dims/2)
 			for i := range frequencies {
 				frequencies[i] = math.Pow(1e4, -2*float64(i)/float64(c.dims))
 			}
 			angles, err := cudakern.AngleTable(frequencies)
-			r.try(err)
+			r.Must(err)
 			rotation := cudakern.Rotation{Dims: c.dims, NeoX: c.neox, AngleTable: r.uploadBytes(angles), Magnitude: 0.75}
 			width := c.heads * c.dim
 			for _, pos := range []int32{0, 31, 32, 127, 128, 300, 415} {
 				q, keys, values := normal(rng, width, 1), normal(rng, c.kvHeads*c.dim, 1), normal(rng, c.kvHeads*c.dim, 1)
 				rotation.Keys, rotation.Values = r.uploadFloats(keys), r.uploadFloats(values)
-				step := cudakern.Step{Rows: r.upload([]int32{1}), Pos: r.upload([]int32{pos}), Last: r.upload([]int32{pos}), Seq: r.upload([]int32{0}), Tables: r.tables, Stride: r.stride, Blocks: r.stride}
-				workspace := r.alloc(int(r.k.Workspace(1, r.stride)))
+				step := cudakern.Step{Rows: r.Upload([]int32{1}), Pos: r.Upload([]int32{pos}), Last: r.Upload([]int32{pos}), Seq: r.Upload([]int32{0}), Tables: r.tables, Stride: r.stride, Blocks: r.stride}
+				workspace := r.Buffer(int(r.k.Workspace(1, r.stride)))
 				nan := r.uploadFloats(slices.Repeat([]float32{float32(math.NaN())}, c.kvHeads*c.dim))
 				elements := r.cacheElements()
-				run := func(enqueue enqueueAttention, rotated *cudakern.Rotation, image string, dst cudakern.Ptr, q cudakern.Ptr) {
-					r.try(enqueue(r.stream, dst, q, r.cache, attentionLayer, r.scale(), 0, shape.before(), 0, 0, step, 1, workspace, r.arrivals, rotated, image))
+				run := func(enqueue enqueueAttention, rotated *cudakern.Rotation, kind string, dst cudakern.Ptr, q cudakern.Ptr) {
+					p := r.params(dst, q, step, 1, workspace)
+					p.Rotation, p.Kind = rotated, kind
+					r.Must(enqueue(r.Stream, p))
 				}
 				rotatedQ, want := r.uploadFloats(q), r.uploadFloats(make([]float32, width))
-				r.try(store.EnqueueRoPE(r.stream, r.cache, attentionLayer, rotatedQ, width, rotation.Keys, rotation.Values, c.dims, c.neox, rotation.AngleTable, rotation.Magnitude, step, 1))
+				r.Must(store.EnqueueRoPE(r.Stream, r.cache, attentionLayer, rotatedQ, width, rotation, step, 1))
 				run(r.k.Enqueue, nil, "", want, rotatedQ)
 				wantFloats, wantCache := r.downloadFloats(want, width), r.downloadCache(r.cache, elements)
 				for name, enqueue := range map[string]enqueueAttention{"of whole rows": r.k.Enqueue, "by heads": r.k.EnqueueByHeads} {
 					got := r.uploadFloats(make([]float32, width))
-					r.try(store.Enqueue(r.stream, r.cache, attentionLayer, nan, nan, step, 1)) // what a launch does not store
+					r.Must(store.Enqueue(r.Stream, r.cache, attentionLayer, nan, nan, step, 1)) // what a launch does not store
 					run(enqueue, &rotation, "", got, r.uploadFloats(q))
 					if !sameBits(r.downloadFloats(got, width), wantFloats) {
 						t.Fatalf("position %d, %s: other bits than after a separate launch", pos, name)
@@ -373,18 +386,18 @@ func TestAttentionStoresKeysAndWritesImages(t *testing.T) {
 					if !sameBits(r.downloadCache(r.cache, elements), wantCache) {
 						t.Fatalf("position %d, %s: another cache than after a separate launch", pos, name)
 					}
-					if c.image == "" {
+					if c.kind == "" {
 						continue
 					}
-					activation, err := cudakern.NewActivation(r.Context, c.image)
-					r.try(err)
+					activation, err := cudakern.NewActivation(r.Context, c.kind)
+					r.Must(err)
 					size := int(activation.Bytes(width, 1))
-					gotImage, wantImage := r.alloc(size), r.alloc(size)
-					r.try(r.stream.Fill(gotImage, 0xff, int64(size)))
-					run(enqueue, nil, c.image, gotImage, rotatedQ)
-					r.try(activation.Enqueue(r.stream, wantImage, want, width, step.Rows, 1))
-					if !slices.Equal(r.download(gotImage, size/4), r.download(wantImage, size/4)) {
-						t.Fatalf("position %d, %s: another image than a separate launch writes", pos, name)
+					gotQuantized, wantQuantized := r.Buffer(size), r.Buffer(size)
+					r.Must(r.Stream.Fill(gotQuantized, 0xff, int64(size)))
+					run(enqueue, nil, c.kind, gotQuantized, rotatedQ)
+					r.Must(activation.Enqueue(r.Stream, wantQuantized, want, width, step.Rows, 1))
+					if !slices.Equal(r.Download(gotQuantized, size/4), r.Download(wantQuantized, size/4)) {
+						t.Fatalf("position %d, %s: the result is not quantised as by a separate launch", pos, name)
 					}
 				}
 			}
@@ -392,34 +405,36 @@ func TestAttentionStoresKeysAndWritesImages(t *testing.T) {
 	}
 }
 
-// enqueueAttention is Enqueue or EnqueueByHeads of an attention.
-type enqueueAttention func(to cudakern.Queue, dst, q cudakern.Ptr, cache cudakern.Cache, layer int, scale, limit float32, before, after int, sinks cudakern.Ptr, step cudakern.Step, capacity int, workspace, arrivals cudakern.Ptr, rotation *cudakern.Rotation, image string) error
+// enqueueAttention is Enqueue, EnqueueByHeads or EnqueueApart of an attention.
+type enqueueAttention func(cudakern.Queue, cudakern.AttentionParams) error
 
 // cacheElements returns the number of elements of the cache.
 func (r *attentionRig) cacheElements() int {
 	return (r.c.sequences*r.stride + 2) * attentionLayers * 2 * 32 * r.c.kvHeads * r.c.dim
 }
 
-// An image of the results over a quantized cache is that of the separate launch, by heads too.
-func TestAttentionOverQuantizedCachesWritesImages(t *testing.T) {
-	for _, image := range []string{"i16", "f32"} {
+// Results over a quantised cache are quantised as by a separate launch, by heads too.
+func TestAttentionOverQuantizedCachesQuantizesItsResult(t *testing.T) {
+	for _, kind := range []string{"i16", "f32"} {
 		rng := rand.New(rand.NewPCG(4, 4))
 		const heads, dim, pos = 8, 128, 290
 		r := newAttentionRig(t, rng, attentionCase{q8q4Cache, heads, 2, dim, 0, 1, 0, 1, 300, 1, 0, 0})
-		activation, err := cudakern.NewActivation(r.Context, image)
-		r.try(err)
+		activation, err := cudakern.NewActivation(r.Context, kind)
+		r.Must(err)
 		q := normal(rng, heads*dim, 1)
-		rows := r.upload([]int32{1})
+		rows := r.Upload([]int32{1})
 		size := int(activation.Bytes(heads*dim, 1))
-		want := r.alloc(size)
-		r.try(activation.Enqueue(r.stream, want, r.uploadFloats(r.run(q, []int32{pos}, []int32{0}, 1)), heads*dim, rows, 1))
-		step := cudakern.Step{Rows: rows, Pos: r.upload([]int32{pos}), Last: r.upload([]int32{pos}), Seq: r.upload([]int32{0}), Tables: r.tables, Stride: r.stride, Blocks: r.stride}
-		workspace := r.alloc(int(r.k.Workspace(1, r.stride)))
+		want := r.Buffer(size)
+		r.Must(activation.Enqueue(r.Stream, want, r.uploadFloats(r.run(q, []int32{pos}, []int32{0}, 1)), heads*dim, rows, 1))
+		step := cudakern.Step{Rows: rows, Pos: r.Upload([]int32{pos}), Last: r.Upload([]int32{pos}), Seq: r.Upload([]int32{0}), Tables: r.tables, Stride: r.stride, Blocks: r.stride}
+		workspace := r.Buffer(int(r.k.Workspace(1, r.stride)))
 		for name, enqueue := range map[string]enqueueAttention{"of whole rows": r.k.Enqueue, "by heads": r.k.EnqueueByHeads} {
-			got := r.alloc(size)
-			r.try(enqueue(r.stream, got, r.uploadFloats(q), r.cache, attentionLayer, r.scale(), 0, allPositions, 0, 0, step, 1, workspace, r.arrivals, nil, image))
-			if !slices.Equal(r.download(got, size/4), r.download(want, size/4)) {
-				t.Errorf("%s: another image %s than a separate launch writes", name, image)
+			got := r.Buffer(size)
+			p := r.params(got, r.uploadFloats(q), step, 1, workspace)
+			p.Kind = kind
+			r.Must(enqueue(r.Stream, p))
+			if !slices.Equal(r.Download(got, size/4), r.Download(want, size/4)) {
+				t.Errorf("%s: the result is not quantised to %s as by a separate launch", name, kind)
 			}
 		}
 	}

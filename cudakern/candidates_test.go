@@ -82,7 +82,7 @@ func TestCandidatesAreTheLargestLogitsInOrder(t *testing.T) {
 		t.Run(fmt.Sprintf("of %d", vocab), func(t *testing.T) {
 			e := device(t)
 			k, err := cudakern.NewCandidates(e.Context)
-			e.try(err)
+			e.Must(err)
 			rng := rand.New(rand.NewPCG(10, uint64(vocab)))
 			picked := shapes
 			if vocab > 100000 {
@@ -96,14 +96,14 @@ func TestCandidatesAreTheLargestLogitsInOrder(t *testing.T) {
 				}
 			}
 			rows, data := len(picked), e.uploadFloats(logits)
-			count := e.upload([]int32{int32(rows)})
+			count := e.Upload([]int32{int32(rows)})
 			var first []byte
 			for _, capacity := range []int{rows, rows + 5} {
-				dst := e.alloc(capacity * cudakern.CandidateBytes)
-				e.try(k.Enqueue(e.stream, dst, data, vocab, count, capacity, e.alloc(int(k.Workspace(vocab, capacity))), cudakern.Draws{}))
+				dst := e.Buffer(capacity * cudakern.CandidateBytes)
+				e.Must(k.Enqueue(e.Stream, dst, data, vocab, count, capacity, e.Buffer(int(k.Workspace(vocab, capacity))), cudakern.Draws{}))
 				got := make([]byte, rows*cudakern.CandidateBytes)
-				e.try(e.stream.Download(got, dst))
-				e.try(e.stream.Sync())
+				e.Must(e.Stream.Download(got, dst))
+				e.Must(e.Stream.Sync())
 				if first == nil {
 					first = got
 				}
@@ -113,7 +113,7 @@ func TestCandidatesAreTheLargestLogitsInOrder(t *testing.T) {
 			}
 			for r, s := range picked {
 				got, err := k.Decode(first[r*cudakern.CandidateBytes : (r+1)*cudakern.CandidateBytes])
-				e.try(err)
+				e.Must(err)
 				want := candidatesOf(logits[r*vocab : (r+1)*vocab])
 				if got.Bad != want.Bad {
 					t.Errorf("%s: token %d is said to be bad, want %d", s.name, got.Bad, want.Bad)
@@ -138,9 +138,9 @@ func TestCandidatesAreTheLargestLogitsInOrder(t *testing.T) {
 func TestCandidatesRefusesAVocabularyTooLarge(t *testing.T) {
 	e := device(t)
 	k, err := cudakern.NewCandidates(e.Context)
-	e.try(err)
+	e.Must(err)
 	x := e.uploadFloats(make([]float32, 8))
-	if err := k.Enqueue(e.stream, x, x, 1<<20+1, e.upload([]int32{1}), 1, x, cudakern.Draws{}); err == nil {
+	if err := k.Enqueue(e.Stream, x, x, 1<<20+1, e.Upload([]int32{1}), 1, x, cudakern.Draws{}); err == nil {
 		t.Error("a vocabulary of more than 2^20 tokens was not refused")
 	}
 	if _, err := k.Decode(make([]byte, 7)); err == nil {

@@ -47,6 +47,9 @@ func (d *Driver) on(context C.CUcontext) *Driver {
 // Properties describes the device.
 func (c *Context) Properties() Properties { return c.properties }
 
+// Emulated reports whether the driver is the emulator of emu/.
+func (c *Context) Emulated() bool { return c.driver.calls.emulated != 0 }
+
 // Close frees everything that was created in the context; none of it may be used or closed
 // afterwards.
 func (c *Context) Close() error {

@@ -6,7 +6,6 @@
 
 #ifdef __linux__
 #include <dlfcn.h>
-#include <time.h>
 
 // look_up sets the functions of d. It returns NULL, or the name of the first one that the library lacks.
 static const char *look_up(struct driver *d) {
@@ -42,28 +41,7 @@ struct driver *driver_open(const char *path, char *error, size_t bytes) {
 	return d;
 }
 
-static uint64_t now(void) {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
-void wait_number(const uint32_t *word, uint32_t number, const uint32_t *other, uint32_t stop, uint64_t sleep, uint64_t poll) {
-	if (sleep) nanosleep(&(struct timespec){(time_t)(sleep / 1000000000), (long)(sleep % 1000000000)}, NULL);
-	for (uint64_t start = now(); now() - start < poll;)
-		for (int i = 0; i < 20; i++) {
-			if (__atomic_load_n(word, __ATOMIC_ACQUIRE) == number || __atomic_load_n(other, __ATOMIC_ACQUIRE) == stop) return;
-#ifdef __x86_64__
-			__builtin_ia32_pause();
-#endif
-		}
-}
-
 #else
-
-void wait_number(const uint32_t *word, uint32_t number, const uint32_t *other, uint32_t stop, uint64_t sleep, uint64_t poll) {
-	(void)word, (void)number, (void)other, (void)stop, (void)sleep, (void)poll;
-}
 
 struct driver *driver_open(const char *path, char *error, size_t bytes) {
 	(void)path;

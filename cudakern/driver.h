@@ -123,8 +123,4 @@ CUresult launch(const struct driver *d, CUfunction function, const unsigned grid
 // has room for bytes bytes.
 CUresult load_module(const struct driver *d, CUmodule *module, const void *image, char *log, size_t bytes);
 
-// wait_number sleeps, and then polls until *word is number, or *other is stop, or the given time to poll is over. Both
-// times are in nanoseconds. Sleeping in the kernel of the operating system is more precise than Go's timers.
-void wait_number(const uint32_t *word, uint32_t number, const uint32_t *other, uint32_t stop, uint64_t sleep, uint64_t poll);
-
 #endif

@@ -116,21 +116,21 @@ func TestMemoryIsCopiedToTheDeviceAndBack(t *testing.T) {
 	e := emulation(t)
 	data := []byte("a text of no great length")
 	host, err := e.AllocHost(len(data))
-	e.try(err)
+	e.Must(err)
 	copy(host.Bytes(), data)
 	n := int64(len(data))
-	a, b := e.alloc(len(data)), e.alloc(len(data))
-	e.try(e.stream.Upload(a, host.Bytes()))
-	e.try(e.stream.Copy(b, a, n))
-	e.try(e.stream.Fill(a, 'x', n-1))
+	a, b := e.Buffer(len(data)), e.Buffer(len(data))
+	e.Must(e.Stream.Upload(a, host.Bytes()))
+	e.Must(e.Stream.Copy(b, a, n))
+	e.Must(e.Stream.Fill(a, 'x', n-1))
 	got, filled := make([]byte, n), make([]byte, n)
-	e.try(e.stream.Download(got, b))
-	e.try(e.stream.Download(filled, a))
-	e.try(e.stream.Sync())
+	e.Must(e.Stream.Download(got, b))
+	e.Must(e.Stream.Download(filled, a))
+	e.Must(e.Stream.Sync())
 	if !bytes.Equal(got, data) || string(filled) != strings.Repeat("x", len(data)-1)+"h" {
 		t.Errorf("came back as %q and %q", got, filled)
 	}
-	e.try(host.Close())
+	e.Must(host.Close())
 	for _, n := range []int64{0, -1} {
 		if _, err := e.Alloc(n); err == nil {
 			t.Errorf("%d bytes can be allocated", n)
@@ -144,50 +144,50 @@ func TestMemoryIsCopiedToTheDeviceAndBack(t *testing.T) {
 func TestEventsMeasureTheTimeBetweenThem(t *testing.T) {
 	e := emulation(t)
 	first, err := e.NewEvent()
-	e.try(err)
+	e.Must(err)
 	second, err := e.NewEvent()
-	e.try(err)
+	e.Must(err)
 	other, err := e.NewStream(cudakern.PriorityHigh)
-	e.try(err)
-	e.try(e.stream.Record(first))
-	e.try(other.Wait(first))
-	e.try(other.Record(second))
-	e.try(second.Sync())
+	e.Must(err)
+	e.Must(e.Stream.Record(first))
+	e.Must(other.Wait(first))
+	e.Must(other.Record(second))
+	e.Must(second.Sync())
 	took, err := second.Since(first)
-	e.try(err)
+	e.Must(err)
 	if took < 0 {
 		t.Errorf("the second event was %v before the first", -took)
 	}
-	e.try(first.Close())
-	e.try(second.Close())
-	e.try(other.Close())
+	e.Must(first.Close())
+	e.Must(second.Close())
+	e.Must(other.Close())
 }
 
 func TestLaunchRefusesValuesThatAreNotParameters(t *testing.T) {
 	e := emulation(t)
-	kernel := e.kernel("selftest", "selftest_affine")
-	if err := kernel.Launch(e.stream, cudakern.Dim3{}, cudakern.Dim3{}, 0, 1); err == nil || !strings.Contains(err.Error(), "parameter 0 has the unsupported type int") {
+	kernel := e.Kernel("selftest", "selftest_affine")
+	if err := kernel.Launch(e.Stream, cudakern.Dim3{}, cudakern.Dim3{}, 0, 1); err == nil || !strings.Contains(err.Error(), "parameter 0 has the unsupported type int") {
 		t.Errorf("an int: %v", err)
 	}
-	if err := kernel.Launch(e.stream, cudakern.Dim3{}, cudakern.Dim3{}, 0, make([]any, 41)...); err == nil || !strings.Contains(err.Error(), "41") {
+	if err := kernel.Launch(e.Stream, cudakern.Dim3{}, cudakern.Dim3{}, 0, make([]any, 41)...); err == nil || !strings.Contains(err.Error(), "41") {
 		t.Errorf("41 parameters: %v", err)
 	}
 }
 
 func TestKernelsReportTheirResources(t *testing.T) {
 	e := emulation(t)
-	kernel := e.kernel("selftest", "selftest_affine")
+	kernel := e.Kernel("selftest", "selftest_affine")
 	a, err := kernel.Attributes()
-	e.try(err)
+	e.Must(err)
 	if a.MaxThreads < 32 || a.Registers < 1 {
 		t.Errorf("got %+v", a)
 	}
 	blocks, err := kernel.Occupancy(a.MaxThreads, 0)
-	e.try(err)
+	e.Must(err)
 	if blocks < 1 {
 		t.Errorf("%d blocks fit on a multiprocessor", blocks)
 	}
-	e.try(kernel.SetMaxShared(32 << 10))
+	e.Must(kernel.SetMaxShared(32 << 10))
 }
 
 // The most frequent errors of drivers.

@@ -100,7 +100,7 @@ type ExpertProduct struct {
 	Own     bool // each row has Used inputs, one for each of its experts
 }
 
-// EnqueueExperts computes a product with the weights of experts. x is the image of rows of
+// EnqueueExperts computes a product with the weights of experts. x has the quantised activations of rows of
 // W.Inputs activations, or of as many times Used with Own; pairs is where EnqueueCount has put
 // their number.
 func (k *MatMul) EnqueueExperts(to Queue, x, pairs Ptr, capacity int, p ExpertProduct) error {
@@ -198,8 +198,8 @@ func (k *MatMul) GroupSize(capacity, experts, used int) (size int) {
 	return size
 }
 
-// GroupImage returns the kind of image that EnqueueGrouped reads for groups of a size; see Activation.
-func (k *MatMul) GroupImage(size int) string { return k.groupOf(size).image }
+// GroupKind returns the kind of activations that EnqueueGrouped reads for groups of a size; see Activation.
+func (k *MatMul) GroupKind(size int) string { return k.groupOf(size).kind }
 
 func (k *MatMul) groupOf(size int) (group productGroup) {
 	for _, g := range k.grouped {
@@ -210,7 +210,7 @@ func (k *MatMul) groupOf(size int) (group productGroup) {
 	return group
 }
 
-// EnqueueGrouped is EnqueueExperts for the pairs of groups, whose image is x; the results have the same bits and
+// EnqueueGrouped is EnqueueExperts for the pairs of groups, whose quantised activations are x; the results have the same bits and
 // places.
 func (k *MatMul) EnqueueGrouped(to Queue, x Ptr, g Groups, p ExpertProduct) error {
 	if err := k.checkExperts(p); err != nil {
@@ -224,18 +224,18 @@ func (k *MatMul) EnqueueGrouped(to Queue, x Ptr, g Groups, p ExpertProduct) erro
 		p.Dst, p.Weights, int32(p.W.Outputs), g.List, int32(g.most()), x, int32(p.W.Inputs))
 }
 
-// MaxExpertBytes returns the largest number of bytes that the images and the lists of groups of a product need, for
+// MaxExpertBytes returns the largest number of bytes that the quantised activations and the lists of groups of a product need, for
 // capacity rows of inputs values, or with own of as many for each of their used experts.
 func MaxExpertBytes(inputs, capacity, experts, used int, own bool) int64 {
 	rows := capacity
 	if own {
 		rows *= used
 	}
-	most := MaxImageBytes(inputs, rows)
+	most := MaxQuantizedBytes(inputs, rows)
 	for each, from := range groupFrom {
 		g := Groups{Each: each, Experts: experts, Used: used, Capacity: capacity}
 		if capacity > maxUngrouped && capacity*used >= from*experts {
-			most = max(most, MaxImageBytes(inputs, g.Slots())+g.Bytes())
+			most = max(most, MaxQuantizedBytes(inputs, g.Slots())+g.Bytes())
 		}
 	}
 	return most

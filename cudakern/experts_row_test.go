@@ -37,22 +37,23 @@ func TestMixturesOfFewRowsHaveTheBitsOfSeparateLaunches(t *testing.T) {
 				{256, 256, 6, 4, "invalid numbers", 1, 2, 1, math.Inf(1)},
 				{256, 512, 3, 1, "randomly", 0, 1, 0, 0},
 				{512, 256, 17, 16, "randomly", 1, 1, 0, 0},
+				{256, 256, 64, 4, "randomly", 7, 8, 0, 0},
 			} {
 				t.Run(fmt.Sprintf("%s %s and %s, %d of %d experts (%d, %d) chosen %s, %d of %d rows", units, p.gate, p.down, c.used, c.experts, c.width, c.inner, c.choice, c.rows, c.capacity), func(t *testing.T) {
 					if units == cudakern.UnitsXMAD && p.down == "q8_0" {
 						p.down = "q4_k"
 					}
 					t.Setenv("M40_LLM_EMU_SMS", "1") // two blocks at the same time
-					r, gates, image := newProductRig(t, "9.0", units, p.gate, 1)
+					r, gates, activation := newProductRig(t, "9.0", units, p.gate, 1)
 					downs, err := cudakern.NewMatMul(r.c, p.down)
 					r.must(err)
-					if gates.CanMix(downs, c.width, c.inner, c.used, c.capacity) {
+					if gates.CanMix(downs, c.width, c.inner, c.experts, c.used, c.capacity) {
 						t.Fatal("kernels that are not loaded can compute a mixture")
 					}
 					for _, k := range []*cudakern.MatMul{gates, downs} {
 						r.must(k.LoadMixtures(r.c))
 					}
-					if !gates.CanMix(downs, c.width, c.inner, c.used, c.capacity) || gates.CanMix(downs, c.width, c.inner, c.used, 5) || gates.CanMix(downs, c.width, c.inner, 17, 1) || gates.CanMix(downs, c.width, c.inner+2, c.used, 1) {
+					if !gates.CanMix(downs, c.width, c.inner, c.experts, c.used, c.capacity) || gates.CanMix(downs, c.width, c.inner, c.experts, c.used, 9) || gates.CanMix(downs, c.width, c.inner, c.experts, 17, 1) || gates.CanMix(downs, c.width, c.inner+2, c.experts, c.used, 1) {
 						t.Fatal("other mixtures than these can be computed")
 					}
 					rng := rand.New(rand.NewPCG(uint64(c.width), uint64(c.used)))
@@ -73,20 +74,20 @@ func TestMixturesOfFewRowsHaveTheBitsOfSeparateLaunches(t *testing.T) {
 					experts, err := cudakern.NewExperts(r.c)
 					r.must(err)
 					pairs, slots := r.alloc(4), c.capacity*c.used
-					normed, gated := r.alloc(image.Bytes(c.width, c.capacity)), r.alloc(image.Bytes(c.inner, slots))
+					normed, gated := r.alloc(activation.Bytes(c.width, c.capacity)), r.alloc(activation.Bytes(c.inner, slots))
 					r.must(experts.EnqueueCount(r.s, pairs, c.used, count))
-					r.must(image.EnqueueRMSNorm(r.s, normed, m.Norm.X, m.Norm.W, c.width, m.Norm.Eps, count, c.capacity))
+					r.must(activation.EnqueueRMSNorm(r.s, normed, m.Norm.X, m.Norm.W, c.width, m.Norm.Eps, count, c.capacity))
 					r.must(gates.EnqueueExperts(r.s, normed, pairs, c.capacity, m.Gate))
 					r.must(gates.EnqueueExperts(r.s, normed, pairs, c.capacity, m.Up))
-					r.must(image.EnqueueGLU(r.s, gated, m.Gate.Dst, m.Up.Dst, m.GLU, c.inner, pairs, slots))
+					r.must(activation.EnqueueGLU(r.s, gated, m.Gate.Dst, m.Up.Dst, m.GLU, c.inner, pairs, slots))
 					r.must(downs.EnqueueExperts(r.s, gated, pairs, c.capacity, m.Down))
 					before := normal(rng, c.capacity*c.width, 1)
 					want := r.upload(bytesOf(before))
 					r.must(experts.EnqueueSum(r.s, want, m.Down.Dst, routes, c.used, c.width, count, c.capacity))
 
-					fused := r.alloc(image.Bytes(c.inner, slots))
+					fused := r.alloc(activation.Bytes(c.inner, slots))
 					m.Down.Dst = r.upload(bytesOf(before))
-					r.must(gates.EnqueueExpertImages(r.s, fused, m, count, c.capacity))
+					r.must(gates.EnqueueExpertGates(r.s, fused, m, count, c.capacity))
 					r.must(downs.EnqueueExpertSum(r.s, fused, m, count, c.capacity))
 					size := 4 * c.capacity * c.width
 					if !bytes.Equal(r.download(m.Down.Dst, size), r.download(want, size)) {

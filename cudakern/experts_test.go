@@ -211,26 +211,26 @@ func (r rig) expertLaunches(k *cudakern.MatMul, p cudakern.ExpertProduct, x cuda
 	if size > 0 {
 		g := cudakern.Groups{Each: size, Experts: p.Experts, Used: p.Used, Capacity: capacity}
 		g.List = r.alloc(g.Bytes())
-		image, err := cudakern.NewActivation(r.c, k.GroupImage(size))
+		activation, err := cudakern.NewActivation(r.c, k.GroupKind(size))
 		r.must(err)
-		grouped := r.alloc(image.Bytes(p.W.Inputs, g.Slots()))
+		grouped := r.alloc(activation.Bytes(p.W.Inputs, g.Slots()))
 		return func() {
 			r.must(experts.EnqueueGroups(r.s, g, p.Routes, count))
-			r.must(image.EnqueueGrouped(r.s, grouped, x, p.W.Inputs, g, p.Own))
+			r.must(activation.EnqueueGrouped(r.s, grouped, x, p.W.Inputs, g, p.Own))
 			r.must(k.EnqueueGrouped(r.s, grouped, g, p))
 		}
 	}
-	image, err := cudakern.NewActivation(r.c, k.ExpertImage())
+	activation, err := cudakern.NewActivation(r.c, k.ExpertKind())
 	r.must(err)
 	pairs := r.alloc(4)
-	imageRows, imageCapacity := count, capacity
+	quantizedRows, xCapacity := count, capacity
 	if p.Own {
-		imageRows, imageCapacity = pairs, capacity*p.Used
+		quantizedRows, xCapacity = pairs, capacity*p.Used
 	}
-	single := r.alloc(image.Bytes(p.W.Inputs, imageCapacity))
+	single := r.alloc(activation.Bytes(p.W.Inputs, xCapacity))
 	return func() {
 		r.must(experts.EnqueueCount(r.s, pairs, p.Used, count))
-		r.must(image.Enqueue(r.s, single, x, p.W.Inputs, imageRows, imageCapacity))
+		r.must(activation.Enqueue(r.s, single, x, p.W.Inputs, quantizedRows, xCapacity))
 		r.must(k.EnqueueExperts(r.s, single, pairs, capacity, p))
 	}
 }
@@ -253,7 +253,7 @@ func int32sOf(data []byte) []int32 {
 }
 
 // A model with 128 heads, whose latent attention has a product for each, in a step of 512 rows.
-func TestImagesOfMoreThan65535RowsAreLaunched(t *testing.T) {
+func TestActivationsOfMoreThan65535RowsAreLaunched(t *testing.T) {
 	r := newExactRig(t)
 	r.c.Units = cudakern.UnitsMMA
 	const capacity, heads, cols = 512, 128, 128
@@ -265,8 +265,8 @@ func TestImagesOfMoreThan65535RowsAreLaunched(t *testing.T) {
 		t.Fatalf("%d slots are no test", g.Slots())
 	}
 	var launches cudakern.Recording
-	for _, image := range products.Images() {
-		k, err := cudakern.NewActivation(r.c, image)
+	for _, kind := range products.Kinds() {
+		k, err := cudakern.NewActivation(r.c, kind)
 		r.must(err)
 		for name, err := range map[string]error{
 			"grouped":                k.EnqueueGrouped(&launches, 0, 0, cols, g, true),
@@ -275,11 +275,11 @@ func TestImagesOfMoreThan65535RowsAreLaunched(t *testing.T) {
 			"a product without them": products.EnqueueExperts(&launches, 0, 0, capacity, p),
 		} {
 			if err != nil {
-				t.Errorf("%s, %s: %v", image, name, err)
+				t.Errorf("%s, %s: %v", kind, name, err)
 			}
 		}
 		if k.Enqueue(&launches, 0, 0, cols, 0, 0) == nil || k.Enqueue(&launches, 0, 0, 65536*1024, 0, 1) == nil || k.Enqueue(&launches, 0, 0, cols, 0, 1<<31) == nil {
-			t.Errorf("%s: no rows, or more than a grid has, were not refused", image)
+			t.Errorf("%s: no rows, or more than a grid has, were not refused", kind)
 		}
 	}
 }

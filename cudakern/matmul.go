@@ -9,7 +9,7 @@ import (
 // MatMul multiplies activations by weights of one type.
 type MatMul struct {
 	weights string
-	image   string
+	kind    string
 	groups  []productGroup // by from
 	grouped []productGroup // of pairs with the same expert: from is how many experts must have on average
 	experts productGroup
@@ -23,9 +23,9 @@ type MatMul struct {
 type productGroup struct {
 	from          int
 	rows, outputs int // of a block
-	image         string
+	kind          string
 	threads       int // of a block
-	memory        int // shared memory of a block in bytes; 0: for images of the rows
+	memory        int // shared memory of a block in bytes; 0: for the quantised rows
 	places        int // how many blocks run at the same time, if several can compute parts of the same results; else 0
 	kernel        *Function
 }
@@ -106,12 +106,12 @@ const AttentionPath = ", matrix attention"
 
 // RoundsToHalves reports whether products round activations to halves or bfloats, for matrix units.
 func (k *MatMul) RoundsToHalves() bool {
-	return halfTypes[k.weights].image != "" && k.groups[0].image != k.group(minImageRows).image
+	return halfTypes[k.weights].kind != "" && k.groups[0].kind != k.group(minHalfRows).kind
 }
 
 // NewMatMul loads the kernels for a weight type.
 func NewMatMul(c *Context, weights string) (*MatMul, error) {
-	k := &MatMul{weights: weights, image: imageF32}
+	k := &MatMul{weights: weights, kind: kindF32}
 	format, err := formatOf(weights)
 	if err != nil {
 		return nil, err
@@ -121,13 +121,13 @@ func NewMatMul(c *Context, weights string) (*MatMul, error) {
 	}
 	module, row, name := "matmul_"+weights, "row_"+weights, "float"
 	if format.isQuantized() {
-		k.image, name = imageI16, "i16"
+		k.kind, name = kindI16, "i16"
 		k.tileBytes = int(format.bandBytes(tileBlocks * blockInputs))
 		if c.Units == UnitsDP2A || c.Units == UnitsMMA {
 			module, row, name = "exact_"+weights, "row_exact_"+weights, "dp2a"
 		}
 	}
-	few := productGroup{outputs: bandOutputs * threads / 32, image: k.image, threads: threads}
+	few := productGroup{outputs: bandOutputs * threads / 32, kind: k.kind, threads: threads}
 	for _, g := range []struct{ from, rows int }{{1, 1}, {2, 2}, {3, 4}} {
 		few.from, few.rows = g.from, g.rows
 		if few.kernel, err = c.kernel(module, fmt.Sprintf("matmul_%s_%s_n%d", weights, name, g.rows)); err != nil {
@@ -149,7 +149,7 @@ func NewMatMul(c *Context, weights string) (*MatMul, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.experts = productGroup{rows: 1, outputs: few.outputs, image: k.image, threads: threads}
+	k.experts = productGroup{rows: 1, outputs: few.outputs, kind: k.kind, threads: threads}
 	if k.experts.kernel, err = c.kernel(module, fmt.Sprintf("matmul_%s_%s_experts", weights, name)); err != nil {
 		return nil, err
 	}
@@ -157,22 +157,22 @@ func NewMatMul(c *Context, weights string) (*MatMul, error) {
 	return k, err
 }
 
-// halfType is a type of weights that matrix units multiply without an image of integers.
+// halfType is a type of weights that matrix units multiply without quantising activations to integers.
 type halfType struct {
-	image  string
+	kind   string
 	values int // of an activation in it
 }
 
-var halfTypes = map[string]halfType{"f16": {imageHalf, 1}, "bf16": {imageBFloats, 2}}
+var halfTypes = map[string]halfType{"f16": {kindHalf, 1}, "bf16": {kindBFloats, 2}}
 
 // addHalf adds the kernels of half.cu and half_row.cu.
 func (k *MatMul) addHalf(c *Context, h halfType) (err error) {
-	few := func(from, rows int, image string) productGroup {
+	few := func(from, rows int, kind string) productGroup {
 		const parts, stride = 4, fewOutputs + 1 // few_sums of half.cu
-		return productGroup{from: from, rows: rows, outputs: fewOutputs, image: image, threads: threads, memory: 4 * parts * max(rows, 8) * stride}
+		return productGroup{from: from, rows: rows, outputs: fewOutputs, kind: kind, threads: threads, memory: 4 * parts * max(rows, 8) * stride}
 	}
 	tile := func(from, size, stages int) productGroup { // TileOf
-		return productGroup{from: from, rows: size, outputs: size, image: h.image, threads: threads / 2, memory: stages * size * (1 + h.values) * 128}
+		return productGroup{from: from, rows: size, outputs: size, kind: h.kind, threads: threads / 2, memory: stages * size * (1 + h.values) * 128}
 	}
 	n64 := tile(65, 64, 4)
 	n64Grouped := n64
@@ -183,16 +183,16 @@ func (k *MatMul) addHalf(c *Context, h halfType) (err error) {
 		name  string
 	}
 	all := []kernel{
-		{&k.groups, few(1, 8, imageF32), "n8"},
-		{&k.groups, tile(minImageRows, 32, 6), "n32"},
+		{&k.groups, few(1, 8, kindF32), "n8"},
+		{&k.groups, tile(minHalfRows, 32, 6), "n32"},
 		{&k.groups, n64, "n64"},
-		{&k.grouped, few(groupFrom[4], 4, imageF32), "n4_grouped"},
-		{&k.grouped, few(groupFrom[16], 16, h.image), "n16_grouped"},
+		{&k.grouped, few(groupFrom[4], 4, kindF32), "n4_grouped"},
+		{&k.grouped, few(groupFrom[16], 16, h.kind), "n16_grouped"},
 		{&k.grouped, n64Grouped, "n64_grouped"},
 	}
 	if h.values == 1 { // and tiles of 32 from 17 rows on
 		all[1].group.from = 17
-		all = slices.Insert(all, 1, kernel{&k.groups, few(minImageRows, 16, h.image), "n16"})
+		all = slices.Insert(all, 1, kernel{&k.groups, few(minHalfRows, 16, h.kind), "n16"})
 	}
 	for _, g := range all {
 		if g.group.kernel, err = c.kernel("half_"+k.weights, fmt.Sprintf("matmul_%s_half_%s", k.weights, g.name)); err != nil {
@@ -203,7 +203,7 @@ func (k *MatMul) addHalf(c *Context, h halfType) (err error) {
 		}
 		*g.to = append(*g.to, g.group)
 	}
-	k.experts = few(1, 1, imageF32)
+	k.experts = few(1, 1, kindF32)
 	if k.experts.kernel, err = c.kernel("half_"+k.weights, fmt.Sprintf("matmul_%s_half_experts", k.weights)); err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (k *MatMul) addHalf(c *Context, h halfType) (err error) {
 
 // addMany adds the kernel of matmul_many.cu.
 func (k *MatMul) addMany(c *Context) (err error) {
-	many := productGroup{from: fromManyRows(c.Units), rows: 64, outputs: 128, image: k.image, threads: 128, memory: manyShared}
+	many := productGroup{from: fromManyRows(c.Units), rows: 64, outputs: 128, kind: k.kind, threads: 128, memory: manyShared}
 	if many.kernel, err = c.kernel("many_"+k.weights, fmt.Sprintf("matmul_%s_many", k.weights)); err != nil {
 		return err
 	}
@@ -239,11 +239,15 @@ func (k *MatMul) addMatrixUnits(c *Context, f weightFormat) (err error) {
 	}
 	few := func(from, rows int) productGroup {
 		stages := min(4, mmaShared/k.fewStage()) // FEW_STAGES of mma_few.cu
-		return productGroup{from: from, rows: rows, outputs: fewOutputs, image: imageS8Columns, threads: threads, memory: stages * k.fewStage()}
+		return productGroup{from: from, rows: rows, outputs: fewOutputs, kind: kindS8Columns, threads: threads, memory: stages * k.fewStage()}
 	}
-	many, size := productGroup{from: fromManyRows(c.Units), rows: 64, outputs: 128, image: imageS8, threads: threads, memory: mmaShared}, "mma"
+	many, size := productGroup{from: fromManyRows(c.Units), rows: 64, outputs: 128, kind: kindS8, threads: threads, memory: mmaShared}, "mma"
 	if c.properties.MaxShared >= largeShared {
 		many.outputs, many.threads, many.memory, size = 64, threads/2, mmaSharedOfThree, "mma_large"
+	}
+	if f.block > 32 {
+		// On an H200, steps of 64 rows of llama-8b in Q8_0 took longer than two of 32, which have the kernel of 16 rows.
+		many.from *= 2
 	}
 	manyGrouped := many
 	manyGrouped.from = groupFrom[many.rows]
@@ -289,21 +293,21 @@ func (k *MatMul) group(capacity int) productGroup {
 	return k.groups[i]
 }
 
-// Image returns the kind of image that a product of capacity rows reads; see Activation.
-func (k *MatMul) Image(capacity int) string { return k.group(capacity).image }
+// Kind returns the kind of activations that a product of capacity rows reads; see Activation.
+func (k *MatMul) Kind(capacity int) string { return k.group(capacity).kind }
 
-// Images returns the kinds of images that products read.
-func (k *MatMul) Images() (kinds []string) {
+// Kinds returns the kinds of activations that products read.
+func (k *MatMul) Kinds() (kinds []string) {
 	for _, g := range k.groups {
-		if !slices.Contains(kinds, g.image) {
-			kinds = append(kinds, g.image)
+		if !slices.Contains(kinds, g.kind) {
+			kinds = append(kinds, g.kind)
 		}
 	}
 	return kinds
 }
 
-// ExpertImage returns the kind of image that EnqueueExperts reads.
-func (k *MatMul) ExpertImage() string { return k.image }
+// ExpertKind returns the kind of activations that EnqueueExperts reads.
+func (k *MatMul) ExpertKind() string { return k.kind }
 
 // Product is one of up to MaxProducts matrix products with the same activations.
 type Product struct {
@@ -312,8 +316,8 @@ type Product struct {
 	W       Weights
 }
 
-// productImages is the number of image tiles in the shared memory of a block: IMAGES of matmul.cu.
-const productImages = 8
+// productTiles is the number of tiles of activations in the shared memory of a block: IMAGES of matmul.cu.
+const productTiles = 8
 
 // fromManyRows is the least capacity of launches with mma.cu and matmul_many.cu, whose blocks have 64 rows; 0: units have no such kernel. Capacities are powers of two, and
 // a step may have little more than half as many rows. By the cycles of their instructions, a block is faster on sm_52 than groups of 4 rows if it has some 50 rows or more: on
@@ -322,11 +326,11 @@ func fromManyRows(units Units) int {
 	return map[Units]int{UnitsMMA: 64, UnitsXMAD: 256}[units]
 }
 
-// minMatrixRows is the fewest rows whose quantised activations matrix units multiply, minImageRows that which read halves in an image: fewer are converted by products. largeShared is the shared memory that blocks may have on multiprocessors with room for three blocks
+// minMatrixRows is the fewest rows whose quantised activations matrix units multiply, minHalfRows that which read float16 activations: fewer are converted by products. largeShared is the shared memory that blocks may have on multiprocessors with room for three blocks
 // of many rows. The others are FEW_OUTPUTS of mma_tiles.cuh, MMA_SHARED of mma.cu and MANY_SHARED of matmul_many.cu.
 const (
 	minMatrixRows    = 5
-	minImageRows     = 9
+	minHalfRows      = 9
 	largeShared      = 227 << 10
 	fewOutputs       = 32
 	mmaShared        = 99 << 10
@@ -339,8 +343,8 @@ func (g productGroup) shared(inputs int) int {
 	if g.memory > 0 {
 		return g.memory
 	}
-	perRow := productImages / g.rows
-	return ((g.rows-1)*perRow + min(perRow, tilesFor(inputs))) * imageLayouts[g.image].bytes
+	perRow := productTiles / g.rows
+	return ((g.rows-1)*perRow + min(perRow, tilesFor(inputs))) * quantizedLayouts[g.kind].bytes
 }
 
 // MaxProducts is the maximum number of products in one launch.
@@ -360,7 +364,7 @@ func (k *MatMul) Scratch(capacity int, products ...Product) (sums, arrivals int6
 	return int64(4*blocks*parts) * int64(group.rows*group.outputs), int64(4 * blocks)
 }
 
-// Enqueue computes Dst = x · wᵀ of every product, or Dst += x · wᵀ with add. x is the image
+// Enqueue computes Dst = x · wᵀ of every product, or Dst += x · wᵀ with add. x has the activations
 // of rows of W.Inputs activations.
 func (k *MatMul) Enqueue(to Queue, x Ptr, rows Ptr, capacity int, add bool, scratch Scratch, products ...Product) error {
 	if len(products) < 1 || len(products) > MaxProducts {

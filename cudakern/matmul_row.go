@@ -10,7 +10,7 @@ import (
 type rowProduct struct {
 	rows            int
 	norm, glu, one  rowKernel
-	ofUnits         rowKernel // one, of an image of imagesOfFour; without a Function if there is none
+	ofUnits         rowKernel // one, of activations of kindsOfFour; without a Function if there is none
 	overlaps        bool      // launches do
 	spread          int       // more shared memory than two blocks on a multiprocessor can have; 0: not known
 	shareable       int       // the most shared memory of a block
@@ -56,7 +56,7 @@ func (k *MatMul) newRowProduct(c *Context, module, units, suffix string, rows in
 		r.spread = spreadShared
 	}
 	const results = 4 * 2 * 2 * rowOutputs // of RowMemory in matmul_row.cu, for a row
-	r.one = rowKernel{nil, 1, rowMemory{rows * (normBytes + results), rows * imageLayouts[k.image].bytes, k.tileBytes * threads / 32}}
+	r.one = rowKernel{nil, 1, rowMemory{rows * (normBytes + results), rows * quantizedLayouts[k.kind].bytes, k.tileBytes * threads / 32}}
 	r.norm = r.one
 	type load struct {
 		to                  *rowKernel
@@ -132,8 +132,8 @@ func (k *MatMul) rowProduct(capacity int) *rowProduct {
 	return &k.row[i]
 }
 
-// SameImage reports whether products of few rows with weights of two types read the same kind of image.
-func SameImage(a, b string) bool {
+// SameKind reports whether products of few rows with weights of two types read the same kind of activations.
+func SameKind(a, b string) bool {
 	first, err := formatOf(a)
 	second, otherErr := formatOf(b)
 	return err == nil && otherErr == nil && first.isQuantized() == second.isQuantized()
@@ -161,14 +161,14 @@ func (k *MatMul) EnqueueNormalized(to Queue, n Normalized, rows Ptr, capacity in
 		each[2].Dst, each[2].Weights, int32(each[2].W.Outputs), n.X, n.W, n.Eps, int32(inputs), rows)
 }
 
-// GatedImage returns the kind of image that EnqueueGated should write for a product of capacity rows of inputs activations, by EnqueueOne.
-func (k *MatMul) GatedImage(inputs, capacity int) string {
+// GatedKind returns the kind of activations that EnqueueGated should write for a product of capacity rows of inputs activations, by EnqueueOne.
+func (k *MatMul) GatedKind(inputs, capacity int) string {
 	if r := k.rowProduct(capacity); r != nil && r.ofUnits.Function != nil {
 		if _, fits := r.stages(r.ofUnits, inputs, false); fits {
-			return imagesOfFour[k.order()]
+			return kindsOfFour[k.order()]
 		}
 	}
-	return k.Image(capacity)
+	return k.Kind(capacity)
 }
 
 // order returns that of the units that products with these weights read.
@@ -182,21 +182,21 @@ func (k *MatMul) order() int {
 	return wholeOrder
 }
 
-// EnqueueGated writes the images of the GLU g of the products n · gateᵀ and n · upᵀ, for the first *rows of capacity rows: of a kind that GatedImage
-// returns for the product that reads them, which has a type of weights with SameImage. The bits are those of separate launches. The Dst of both products are not used.
-func (k *MatMul) EnqueueGated(to Queue, image Ptr, kind string, n Normalized, g Gate, rows Ptr, capacity int, gate, up Product) error {
+// EnqueueGated writes the quantised GLU g of the products n · gateᵀ and n · upᵀ, for the first *rows of capacity rows: of a kind that GatedKind
+// returns for the product that reads them, which has a type of weights with SameKind. The bits are those of separate launches. The Dst of both products are not used.
+func (k *MatMul) EnqueueGated(to Queue, dst Ptr, kind string, n Normalized, g Gate, rows Ptr, capacity int, gate, up Product) error {
 	r, err := k.checkRows(capacity, gate, up)
 	if err != nil {
 		return err
 	}
-	order := slices.Index(imagesOfFour, kind)
-	if order >= 0 && r.ofUnits.Function == nil || order < 0 && kind != k.Image(capacity) {
-		return fmt.Errorf("no product of %d rows with %s weights writes images of kind %q", capacity, k.weights, kind)
+	order := slices.Index(kindsOfFour, kind)
+	if order >= 0 && r.ofUnits.Function == nil || order < 0 && kind != k.Kind(capacity) {
+		return fmt.Errorf("no product of %d rows with %s weights writes activations of kind %q", capacity, k.weights, kind)
 	}
 	if gate.W.Outputs != up.W.Outputs || g > SquaredReLU {
 		return fmt.Errorf("no kernel computes gate %d of products of %d and of %d outputs", g, gate.W.Outputs, up.W.Outputs)
 	}
-	args := []any{image, gate.Weights, up.Weights, int32(gate.W.Outputs), int32(g), n.X, n.W, n.Eps, int32(gate.W.Inputs), rows}
+	args := []any{dst, gate.Weights, up.Weights, int32(gate.W.Outputs), int32(g), n.X, n.W, n.Eps, int32(gate.W.Inputs), rows}
 	if r.ofUnits.Function != nil {
 		args = append(args, int32(order))
 	}
@@ -217,11 +217,11 @@ func (k *MatMul) TakesOne(inputs, capacity int) bool {
 func (k *MatMul) Overlaps() bool { return k.row[0].overlaps }
 
 // EnqueueOne computes what Enqueue does for one product of capacity rows, with the same bits. In a graph it takes as long, unless it overlaps. x is an
-// image of kind Image(capacity), or, if EnqueueGated has written it, GatedImage.
+// activations of kind Kind(capacity), or, if EnqueueGated has written it, GatedKind.
 func (k *MatMul) EnqueueOne(to Queue, x Ptr, kind string, rows Ptr, capacity int, add bool, p Product) error {
-	ofUnits := kind != k.Image(capacity)
-	if p.W.Type != k.weights || ofUnits && kind != k.GatedImage(p.W.Inputs, capacity) || !ofUnits && !k.TakesOne(p.W.Inputs, capacity) {
-		return fmt.Errorf("no product of %d rows with %s weights has %d inputs of %s in an image of kind %q", capacity, k.weights, p.W.Inputs, p.W.Type, kind)
+	ofUnits := kind != k.Kind(capacity)
+	if p.W.Type != k.weights || ofUnits && kind != k.GatedKind(p.W.Inputs, capacity) || !ofUnits && !k.TakesOne(p.W.Inputs, capacity) {
+		return fmt.Errorf("no product of %d rows with %s weights has %d inputs of %s in activations of kind %q", capacity, k.weights, p.W.Inputs, p.W.Type, kind)
 	}
 	if _, err := p.W.format(); err != nil {
 		return err
@@ -302,5 +302,5 @@ func (r *rowProduct) launch(to Queue, k rowKernel, groups, inputs int, args ...a
 	return k.launch(to, Launch{Grid: grid, Block: Dim3{X: block}, Shared: shared, Spread: spread}, append(args, int32(stages))...)
 }
 
-// reservedShared is the shared memory that a multiprocessor has for a second block beside what it has for one alone.
+// reservedShared is the shared memory that a multiprocessor has for a second block in addition to that for one alone.
 const reservedShared = 1 << 10

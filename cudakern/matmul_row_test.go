@@ -11,8 +11,8 @@ import (
 	"m40-llm/infer/device/devicetest"
 )
 
-// TestProductsOfNormalizedRows compares products that normalize their rows, and write the images of a GLU, with separate
-// launches, and products of the image of few rows with those of matmul.cu, bit for bit: with partial groups, blocks and tiles, more groups than blocks, fewer rows than
+// TestProductsOfNormalizedRows compares products that normalize their rows, and quantise a GLU, with separate
+// launches, and products of few rows with those of matmul.cu, bit for bit: with partial groups, blocks and tiles, more groups than blocks, fewer rows than
 // there may be, no row, and rows with values that are huge or not finite. Blocks of several rows have space for weights as on a device with 228 KB
 // of shared memory on a multiprocessor, and on one with 100.
 func TestProductsOfNormalizedRows(t *testing.T) {
@@ -44,7 +44,7 @@ func TestProductsOfNormalizedRows(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("%s %s (%d, %d) %d of %d rows, compute capability %s", units, name, c.outputs, c.inputs, c.rows, c.capacity, c.capability), func(t *testing.T) {
 					t.Setenv("M40_LLM_EMU_SMS", "1") // two blocks at the same time
-					r, k, image := newProductRig(t, c.capability, units, name, c.capacity)
+					r, k, activation := newProductRig(t, c.capability, units, name, c.capacity)
 					rng := rand.New(rand.NewPCG(uint64(c.outputs), uint64(c.inputs)))
 					x, weight := normal(rng, c.capacity*c.inputs, 1), normal(rng, c.inputs, 1)
 					x[max(c.rows-1, 0)*c.inputs+100], weight[40] = float32(c.x), float32(c.weight)
@@ -59,8 +59,8 @@ func TestProductsOfNormalizedRows(t *testing.T) {
 						products = append(products, cudakern.Product{Dst: r.upload(empty), Weights: at, W: w})
 						fused = append(fused, cudakern.Product{Dst: r.upload(empty), Weights: at, W: w})
 					}
-					prepared := r.alloc(image.Bytes(c.inputs, c.capacity))
-					r.must(image.EnqueueRMSNorm(r.s, prepared, n.X, n.W, c.inputs, n.Eps, count, c.capacity))
+					prepared := r.alloc(activation.Bytes(c.inputs, c.capacity))
+					r.must(activation.EnqueueRMSNorm(r.s, prepared, n.X, n.W, c.inputs, n.Eps, count, c.capacity))
 					r.must(k.Enqueue(r.s, prepared, count, c.capacity, false, cudakern.Scratch{}, products...))
 					r.must(k.EnqueueNormalized(r.s, n, count, c.capacity, fused...))
 					for i := range products {
@@ -70,18 +70,18 @@ func TestProductsOfNormalizedRows(t *testing.T) {
 					}
 					for _, add := range []bool{true, false} {
 						r.must(k.Enqueue(r.s, prepared, count, c.capacity, add, cudakern.Scratch{}, products[0]))
-						r.must(k.EnqueueOne(r.s, prepared, k.Image(c.capacity), count, c.capacity, add, fused[0]))
+						r.must(k.EnqueueOne(r.s, prepared, k.Kind(c.capacity), count, c.capacity, add, fused[0]))
 						if want, got := r.download(products[0].Dst, size), r.download(fused[0].Dst, size); !bytes.Equal(got, want) {
-							t.Errorf("a product of the image differs, added: %v", add)
+							t.Errorf("a product of activations in units differs, added: %v", add)
 						}
 					}
-					bytesOfImage := int(image.Bytes(c.outputs, c.capacity))
-					images := []cudakern.Ptr{r.upload(make([]byte, bytesOfImage)), r.upload(make([]byte, bytesOfImage))}
+					gatedBytes := int(activation.Bytes(c.outputs, c.capacity))
+					gated := []cudakern.Ptr{r.upload(make([]byte, gatedBytes)), r.upload(make([]byte, gatedBytes))}
 					for _, g := range []cudakern.Gate{cudakern.SiLU, cudakern.SquaredReLU} {
-						r.must(image.EnqueueGLU(r.s, images[0], products[0].Dst, products[1].Dst, g, c.outputs, count, c.capacity))
-						r.must(k.EnqueueGated(r.s, images[1], k.Image(c.capacity), n, g, count, c.capacity, products[0], products[1]))
-						if want, got := r.download(images[0], bytesOfImage), r.download(images[1], bytesOfImage); !bytes.Equal(got, want) {
-							t.Errorf("gate %d: the image differs from that of separate launches", g)
+						r.must(activation.EnqueueGLU(r.s, gated[0], products[0].Dst, products[1].Dst, g, c.outputs, count, c.capacity))
+						r.must(k.EnqueueGated(r.s, gated[1], k.Kind(c.capacity), n, g, count, c.capacity, products[0], products[1]))
+						if want, got := r.download(gated[0], gatedBytes), r.download(gated[1], gatedBytes); !bytes.Equal(got, want) {
+							t.Errorf("gate %d: the GLU differs from that of separate launches", g)
 						}
 					}
 				})
@@ -109,11 +109,11 @@ func TestProductsOfGatedUnits(t *testing.T) {
 			t.Run(fmt.Sprintf("%s for %s (%d, %d, %d) %d rows", p.gate, p.down, c.inputs, c.between, c.outputs, c.rows), func(t *testing.T) {
 				t.Setenv("M40_LLM_EMU_SMS", "1")
 				const capacity = 4
-				r, k, image := newProductRig(t, "9.0", cudakern.UnitsMMA, p.gate, capacity)
+				r, k, activation := newProductRig(t, "9.0", cudakern.UnitsMMA, p.gate, capacity)
 				down, err := cudakern.NewMatMul(r.c, p.down)
 				r.must(err)
-				kind := down.GatedImage(c.between, capacity)
-				if kind == down.Image(capacity) {
+				kind := down.GatedKind(c.between, capacity)
+				if kind == down.Kind(capacity) {
 					t.Fatal("the product has no units")
 				}
 				rng := rand.New(rand.NewPCG(uint64(c.inputs), uint64(c.between)))
@@ -130,10 +130,10 @@ func TestProductsOfGatedUnits(t *testing.T) {
 				got, size := want, 4*capacity*c.outputs
 				got.Dst = r.upload(r.download(want.Dst, size))
 
-				prepared, of, units := r.alloc(image.Bytes(c.inputs, capacity)), r.alloc(image.Bytes(c.between, capacity)), r.alloc(cudakern.ImageBytes(kind, c.between, capacity))
-				r.must(image.EnqueueRMSNorm(r.s, prepared, n.X, n.W, c.inputs, n.Eps, count, capacity))
+				prepared, of, units := r.alloc(activation.Bytes(c.inputs, capacity)), r.alloc(activation.Bytes(c.between, capacity)), r.alloc(cudakern.QuantizedBytes(kind, c.between, capacity))
+				r.must(activation.EnqueueRMSNorm(r.s, prepared, n.X, n.W, c.inputs, n.Eps, count, capacity))
 				r.must(k.Enqueue(r.s, prepared, count, capacity, false, cudakern.Scratch{}, gate, up))
-				r.must(image.EnqueueGLU(r.s, of, gate.Dst, up.Dst, cudakern.SiLU, c.between, count, capacity))
+				r.must(activation.EnqueueGLU(r.s, of, gate.Dst, up.Dst, cudakern.SiLU, c.between, count, capacity))
 				r.must(k.EnqueueGated(r.s, units, kind, n, cudakern.SiLU, count, capacity, gate, up))
 				for _, add := range []bool{true, false} {
 					r.must(down.Enqueue(r.s, of, count, capacity, add, cudakern.Scratch{}, want))

@@ -50,7 +50,7 @@ func (c *Context) Family(name string) (*Module, error) {
 		return m, nil
 	}
 	image := []byte("emulation:" + name) // the emulation has the kernels built in
-	if c.driver.calls.emulated == 0 {
+	if !c.Emulated() {
 		var err error
 		if image, err = fatbin.Read(name); errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("this program was built without the kernels %q; compile them with make kernels", name)
@@ -77,11 +77,14 @@ type Function struct {
 	name     string
 	function C.CUfunction
 	overlaps bool // waits itself for the launches before it: overlap.cuh
-	divides  bool // its blocks along X divide the work among them, however many there are
+	divides  bool // Divides
 }
 
 // Name returns the name of the kernel.
 func (f *Function) Name() string { return f.name }
+
+// Divides reports whether the blocks along X divide the work among them, however many there are.
+func (f *Function) Divides() bool { return f.divides }
 
 // Function returns the kernel called name.
 func (m *Module) Function(name string) (*Function, error) {
@@ -104,9 +107,15 @@ type Launch struct {
 	Shared      int // bytes of dynamic shared memory of a block
 	Spread      int // in a stream, a block gets at least so many bytes, so that few of them share a multiprocessor
 
-	values [8 * C.MAX_PARAMS]byte // parameters of the kernel, 8 bytes each
+	values [8 * MaxParameters]byte // parameters of the kernel, 8 bytes each
 	params int
 }
+
+// MaxParameters is the most parameters that a kernel may have.
+const MaxParameters = C.MAX_PARAMS
+
+// Parameters returns the parameters of the kernel, 8 bytes each, and zeros up to MaxParameters.
+func (l *Launch) Parameters() []byte { return l.values[:] }
 
 // Queue receives launches. A Stream runs them, a Recording keeps them.
 type Queue interface{ launch(l *Launch) error }
@@ -130,8 +139,8 @@ func (f *Function) Launch(to Queue, grid, block Dim3, shared int, args ...any) e
 func (f *Function) launch(to Queue, launch Launch, args ...any) error {
 	l := &launch
 	l.Kernel, l.params = f, len(args)
-	if len(args) > C.MAX_PARAMS {
-		return fmt.Errorf("kernel %s: has %d parameters, the limit is %d", f.name, len(args), C.MAX_PARAMS)
+	if len(args) > MaxParameters {
+		return fmt.Errorf("kernel %s: has %d parameters, the limit is %d", f.name, len(args), MaxParameters)
 	}
 	for i, arg := range args {
 		at := l.values[8*i:]

@@ -46,13 +46,13 @@ func benchProduct(b *testing.B, w cudakern.Weights, rows int) {
 	}
 	k, err := cudakern.NewMatMul(r.c, w.Type)
 	r.must(err)
-	image, err := cudakern.NewActivation(r.c, k.Image(rows))
+	activation, err := cudakern.NewActivation(r.c, k.Kind(rows))
 	r.must(err)
 
 	weights := r.random(int64(copies) * size)
-	x, prepared := r.random(int64(4*rows*w.Inputs)), r.alloc(image.Bytes(w.Inputs, rows))
+	x, prepared := r.random(int64(4*rows*w.Inputs)), r.alloc(activation.Bytes(w.Inputs, rows))
 	dst, count := r.alloc(int64(4*rows*w.Outputs)), r.upload(int32Bytes(rows))
-	r.must(image.Enqueue(r.s, prepared, x, w.Inputs, count, rows))
+	r.must(activation.Enqueue(r.s, prepared, x, w.Inputs, count, rows))
 	scratch := r.scratch(k, rows, cudakern.Product{W: w})
 	r.must(r.s.Sync())
 
@@ -98,7 +98,7 @@ func (r rig) each(b *testing.B, times int, enqueue func(i int)) float64 {
 }
 
 // BenchmarkExperts reports how long products with the experts of a layer of Qwen3-30B-A3B take, with the grouping and the
-// image of activations, by the size of groups (0: none), and the rate at which they read the experts that rows choose.
+// quantised activations, by the size of groups (0: none), and the rate at which they read the experts that rows choose.
 func BenchmarkExperts(b *testing.B) {
 	for _, name := range []string{"q4_k", "q8_0"} {
 		for _, m := range []mixture{{128, 8, 0, "randomly", 768, 2048, false}, {128, 8, 0, "randomly", 2048, 768, true}} {

@@ -52,7 +52,7 @@ type rig struct {
 
 func newRig(t testing.TB) rig {
 	d := device(t)
-	return rig{t, d.Context, d.stream}
+	return rig{t, d.Context, d.Stream}
 }
 
 func (r rig) must(err error) {
@@ -118,11 +118,11 @@ func int32Bytes(v int) []byte { return binary.NativeEndian.AppendUint32(nil, uin
 func (r rig) product(k *cudakern.MatMul, weights cudakern.Ptr, w cudakern.Weights, x []float32, capacity int) []float32 {
 	r.Helper()
 	rows := len(x) / w.Inputs
-	image, err := cudakern.NewActivation(r.c, k.Image(capacity))
+	activation, err := cudakern.NewActivation(r.c, k.Kind(capacity))
 	r.must(err)
-	count, prepared := r.upload(int32Bytes(rows)), r.alloc(image.Bytes(w.Inputs, capacity))
+	count, prepared := r.upload(int32Bytes(rows)), r.alloc(activation.Bytes(w.Inputs, capacity))
 	dst := r.upload(bytes.Repeat([]byte{0xff}, 4*(rows+1)*w.Outputs))
-	r.must(image.Enqueue(r.s, prepared, r.upload(bytesOf(x)), w.Inputs, count, capacity))
+	r.must(activation.Enqueue(r.s, prepared, r.upload(bytesOf(x)), w.Inputs, count, capacity))
 	product := cudakern.Product{Dst: dst, Weights: weights, W: w}
 	r.must(k.Enqueue(r.s, prepared, count, capacity, false, r.scratch(k, capacity, product), product))
 	out := r.download(dst, 4*(rows+1)*w.Outputs)
@@ -260,15 +260,15 @@ func newExactRigOf(t testing.TB, capability string) rig {
 	return r
 }
 
-// newProductRig returns a rig with these units, and what computes products of capacity rows and their images in it.
+// newProductRig returns a rig with these units, and what computes products of capacity rows and quantises them.
 func newProductRig(t testing.TB, capability string, units cudakern.Units, weights string, capacity int) (rig, *cudakern.MatMul, *cudakern.Activation) {
 	r := newExactRigOf(t, capability)
 	r.c.Units = units
 	k, err := cudakern.NewMatMul(r.c, weights)
 	r.must(err)
-	image, err := cudakern.NewActivation(r.c, k.Image(capacity))
+	activation, err := cudakern.NewActivation(r.c, k.Kind(capacity))
 	r.must(err)
-	return r, k, image
+	return r, k, activation
 }
 
 // TestProductsOfOneLaunch checks that products that share a launch have the same bits as separate ones, and
@@ -284,10 +284,10 @@ func TestProductsOfOneLaunch(t *testing.T) {
 			for i := range x {
 				x[i] = float32(rng.NormFloat64())
 			}
-			image, err := cudakern.NewActivation(r.c, k.Image(rows))
+			activation, err := cudakern.NewActivation(r.c, k.Kind(rows))
 			r.must(err)
-			count, prepared := r.upload(int32Bytes(rows)), r.alloc(image.Bytes(inputs, rows))
-			r.must(image.Enqueue(r.s, prepared, r.upload(bytesOf(x)), inputs, count, rows))
+			count, prepared := r.upload(int32Bytes(rows)), r.alloc(activation.Bytes(inputs, rows))
+			r.must(activation.Enqueue(r.s, prepared, r.upload(bytesOf(x)), inputs, count, rows))
 
 			var products []cudakern.Product
 			var alone [][]float32
@@ -344,13 +344,13 @@ func productError(k *cudakern.MatMul, w, x []float32) (bound float64) {
 			bound += 1e-6 * w * x
 		}
 		switch {
-		case k.ExpertImage() == "i16":
+		case k.ExpertKind() == "i16":
 			bound += maxX / 32512 / 2 * 1.001 * sumW
-		case k.Image(16) == "half":
+		case k.Kind(16) == "half":
 			for j := i; j < min(i+32, len(x)); j++ {
 				bound += math.Abs(float64(w[j])) * max(math.Abs(float64(x[j]))*0x1p-11, 0x1p-21)
 			}
-		case k.Image(16) == "bfloats":
+		case k.Kind(16) == "bfloats":
 			for j := i; j < min(i+32, len(x)); j++ {
 				bound += math.Abs(float64(w[j])) * math.Abs(float64(x[j])) * 0x1p-16
 			}
@@ -382,7 +382,7 @@ func TestProductErrors(t *testing.T) {
 			values := make([]float32, outputs*inputs)
 			r.must(gguf.Dequantize(weightTypes[name], data, values))
 			rounded := slices.Clone(x)
-			if k.ExpertImage() == "i16" {
+			if k.ExpertKind() == "i16" {
 				roundActivations(rounded)
 			}
 			var squares, total, explained, added float64
@@ -689,6 +689,9 @@ func TestPartsOfProducts(t *testing.T) {
 		for _, name := range []string{"q4_0", "q5_k", "q6_k", "q8_0"} {
 			elements, _ := weightTypes[name].Block()
 			inputs := (c.inputs + int(elements) - 1) / int(elements) * int(elements)
+			if name == "q8_0" && c.capacity == 64 {
+				continue // these have the kernel of 16 rows
+			}
 			t.Run(fmt.Sprintf("%s %v × %d, %d of %d rows, %s", name, c.outputs, inputs, c.rows, c.capacity, exactDevice{c.units, c.capability, 0}), func(t *testing.T) {
 				t.Setenv("M40_LLM_EMU_SMS", strconv.Itoa(c.multiprocessors))
 				rng := rand.New(rand.NewPCG(uint64(inputs), uint64(c.rows)))
@@ -699,9 +702,9 @@ func TestPartsOfProducts(t *testing.T) {
 				}
 				var results [][]byte
 				for _, units := range []cudakern.Units{cudakern.UnitsDP2A, c.units} {
-					r, k, image := newProductRig(t, c.capability, units, name, c.capacity)
-					count, prepared := r.upload(int32Bytes(c.rows)), r.alloc(image.Bytes(inputs, c.capacity))
-					r.must(image.Enqueue(r.s, prepared, r.upload(bytesOf(x)), inputs, count, c.capacity))
+					r, k, activation := newProductRig(t, c.capability, units, name, c.capacity)
+					count, prepared := r.upload(int32Bytes(c.rows)), r.alloc(activation.Bytes(inputs, c.capacity))
+					r.must(activation.Enqueue(r.s, prepared, r.upload(bytesOf(x)), inputs, count, c.capacity))
 					var products []cudakern.Product
 					for i, outputs := range c.outputs {
 						if outputs > 0 {
@@ -769,7 +772,7 @@ func TestProductsRefuseWhatTheyCannotCompute(t *testing.T) {
 		{"more products than one launch has", enqueue(1, good, good, good, good)},
 		{"products of different activations", enqueue(1, good, cudakern.Weights{Type: "q4_0", Outputs: 4, Inputs: 96})},
 		{"products of more outputs than a grid has room for", enqueue(1, most, most)},
-		{"an image that there is not", func() error { _, err := cudakern.NewActivation(r.c, "i8"); return err }()},
+		{"a kind that there is not", func() error { _, err := cudakern.NewActivation(r.c, "i8"); return err }()},
 	} {
 		if c.err == nil {
 			t.Errorf("%s: no error", c.name)

@@ -154,7 +154,7 @@ func (l *Loader) part(kernel *Function, dst Ptr, outputs, inputs, size int, read
 // Sync waits until everything is loaded.
 func (l *Loader) Sync() error { return l.stream.Sync() }
 
-// Record enqueues e behind what was loaded.
+// Record enqueues e after what was loaded.
 func (l *Loader) Record(e *Event) error { return l.stream.Record(e) }
 
 // Close frees the loader's own memory. Loaded weights stay valid.

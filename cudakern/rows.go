@@ -1,6 +1,6 @@
 package cudakern
 
-// AddRows adds activations, or a bias to all rows, or computes decays of recurrent state behind a bias.
+// AddRows adds activations, or a bias to all rows, or computes decays of recurrent state after adding a bias.
 type AddRows struct{ add, bias, decays *Function }
 
 // NewAddRows loads the kernels.

@@ -19,30 +19,30 @@ const benchMemory = 1 << 29
 // repeated measures a captured graph with launches calls of enqueue, and reports the device time of one
 // call.
 func repeated(b *testing.B, e *testDevice, launches int, enqueue func(i int) error) (seconds float64) {
-	e.try(e.stream.BeginCapture())
+	e.Must(e.Stream.BeginCapture())
 	for i := range launches {
-		e.try(enqueue(i))
+		e.Must(enqueue(i))
 	}
-	graph, err := e.stream.EndCapture()
-	e.try(err)
+	graph, err := e.Stream.EndCapture()
+	e.Must(err)
 	run, err := graph.Instantiate()
-	e.try(err)
+	e.Must(err)
 	begin, err := e.NewEvent()
-	e.try(err)
+	e.Must(err)
 	end, err := e.NewEvent()
-	e.try(err)
+	e.Must(err)
 
-	e.try(run.Launch(e.stream))
-	e.try(e.stream.Record(begin))
+	e.Must(run.Launch(e.Stream))
+	e.Must(e.Stream.Record(begin))
 	calls := 0
 	for b.Loop() {
-		e.try(run.Launch(e.stream))
+		e.Must(run.Launch(e.Stream))
 		calls += launches
 	}
-	e.try(e.stream.Record(end))
-	e.try(e.stream.Sync())
+	e.Must(e.Stream.Record(end))
+	e.Must(e.Stream.Sync())
 	took, err := end.Since(begin)
-	e.try(err)
+	e.Must(err)
 	seconds = took.Seconds() / float64(calls)
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(seconds*1e6, "µs")
@@ -51,8 +51,8 @@ func repeated(b *testing.B, e *testDevice, launches int, enqueue func(i int) err
 
 // zeros allocates device memory of zeros.
 func (e *testDevice) zeros(bytes int64) cudakern.Ptr {
-	p := e.alloc(int(bytes))
-	e.try(e.stream.Fill(p, 0, bytes))
+	p := e.Buffer(int(bytes))
+	e.Must(e.Stream.Fill(p, 0, bytes))
 	return p
 }
 
@@ -88,7 +88,7 @@ func BenchmarkAttention(b *testing.B) {
 				cache.Data = e.zeros(perLayer * int64(layers))
 
 				k, err := cudakern.NewAttention(e.Context, typ, benchHeads, benchKVHeads, benchHeadDim, 0, false)
-				e.try(err)
+				e.Must(err)
 				var tables, pos, seq []int32
 				for i := range c.sequences * c.context / 32 {
 					tables = append(tables, int32(i))
@@ -98,16 +98,21 @@ func BenchmarkAttention(b *testing.B) {
 					last := c.rows/c.sequences - 1 - r%(c.rows/c.sequences)
 					pos, seq = append(pos, int32(c.context-1-last)), append(seq, int32(s))
 				}
-				step := cudakern.Step{Rows: e.upload([]int32{int32(c.rows)}), Pos: e.upload(pos), Last: e.upload(pos), Seq: e.upload(seq), Tables: e.upload(tables), Stride: c.context / 32, Blocks: c.context / 32}
+				step := cudakern.Step{Rows: e.Upload([]int32{int32(c.rows)}), Pos: e.Upload(pos), Last: e.Upload(pos), Seq: e.Upload(seq), Tables: e.Upload(tables), Stride: c.context / 32, Blocks: c.context / 32}
 				workspace := e.zeros(max(4, k.Workspace(c.capacity, step.Stride)))
 				arrivals := e.zeros(cudakern.AttentionArrivals(benchHeads))
 				size := int64(c.capacity * benchHeads * benchHeadDim * 4)
 				dst, q := e.zeros(size), e.zeros(size)
+				p := cudakern.AttentionParams{
+					Dst: dst, Q: q, Cache: cache, Scale: 0.0884, Before: allPositions,
+					Step: step, Capacity: c.capacity, Workspace: workspace, Arrivals: arrivals,
+				}
 				seconds := repeated(b, e, layers, func(i int) error {
-					return k.EnqueueByHeads(e.stream, dst, q, cache, i, 0.0884, 0, allPositions, 0, 0, step, c.capacity, workspace, arrivals, nil, "")
+					p.Layer = i
+					return k.EnqueueByHeads(e.Stream, p)
 				})
 				wall, err := e.ReadBandwidth()
-				e.try(err)
+				e.Must(err)
 				b.ReportMetric(float64(perLayer)/seconds/1e9, "GB/s")
 				b.ReportMetric(float64(perLayer)/seconds/wall, "share")
 				// A score and a weighted value for each position that a row attends to.
@@ -132,18 +137,18 @@ func BenchmarkRows(b *testing.B) {
 				k, err := cudakern.NewNorm(e.Context)
 				x, w := e.zeros(int64(4*rows*benchWidth)), e.zeros(4*benchWidth)
 				return func(int) error {
-					return k.Enqueue(e.stream, x, x, w, cudakern.Parts{Heads: 1, Cols: benchWidth, Weights: 1}, 1e-5, step.Rows, rows)
+					return k.Enqueue(e.Stream, x, x, w, cudakern.Parts{Heads: 1, Cols: benchWidth, Weights: 1}, 1e-5, step.Rows, rows)
 				}, err
 			}},
 			{"Add", func(e *testDevice, step cudakern.Step) (func(int) error, error) {
 				k, err := cudakern.NewAddRows(e.Context)
 				x := e.zeros(int64(4 * rows * benchWidth))
-				return func(int) error { return k.Enqueue(e.stream, x, x, benchWidth, step.Rows, rows) }, err
+				return func(int) error { return k.Enqueue(e.Stream, x, x, benchWidth, step.Rows, rows) }, err
 			}},
 			{"SwiGLU", func(e *testDevice, step cudakern.Step) (func(int) error, error) {
 				k, err := cudakern.NewGLU(e.Context)
 				x := e.zeros(int64(4 * rows * benchFFN))
-				return func(int) error { return k.Enqueue(e.stream, x, x, x, cudakern.SiLU, benchFFN, step.Rows, rows) }, err
+				return func(int) error { return k.Enqueue(e.Stream, x, x, x, cudakern.SiLU, benchFFN, step.Rows, rows) }, err
 			}},
 			{"RoPE", func(e *testDevice, step cudakern.Step) (func(int) error, error) {
 				k, err := cudakern.NewRoPE(e.Context)
@@ -153,7 +158,7 @@ func BenchmarkRows(b *testing.B) {
 				table, err := cudakern.AngleTable(frequencies(benchHeadDim, 5e5, 1, nil))
 				x, angleTable := e.zeros(int64(4*rows*benchWidth)), e.uploadBytes(table)
 				return func(int) error {
-					return k.Enqueue(e.stream, x, benchWidth, benchHeadDim, benchHeadDim, true, angleTable, 1, step, rows)
+					return k.Enqueue(e.Stream, x, benchWidth, benchHeadDim, benchHeadDim, true, angleTable, 1, step, rows)
 				}, err
 			}},
 			{"StoreKV", func(e *testDevice, step cudakern.Step) (func(int) error, error) {
@@ -161,7 +166,7 @@ func BenchmarkRows(b *testing.B) {
 				x := e.zeros(int64(4 * rows * benchKVHeads * benchHeadDim))
 				cache := cudakern.Cache{Type: f16Cache, Layers: 1, KVHeads: benchKVHeads, HeadDim: benchHeadDim}
 				cache.Data = e.zeros(int64(step.Stride) * 2 * 32 * benchKVHeads * benchHeadDim * 2)
-				return func(int) error { return k.Enqueue(e.stream, cache, 0, x, x, step, rows) }, err
+				return func(int) error { return k.Enqueue(e.Stream, cache, 0, x, x, step, rows) }, err
 			}},
 			{"Embed", func(e *testDevice, step cudakern.Step) (func(int) error, error) {
 				k, err := cudakern.NewEmbed(e.Context, "q4_k")
@@ -170,7 +175,7 @@ func BenchmarkRows(b *testing.B) {
 				}
 				size, _, err := cudakern.Weights{Type: "q4_k", Outputs: 512, Inputs: benchWidth}.Bytes()
 				table, dst := e.zeros(size), e.zeros(int64(4*rows*benchWidth))
-				return func(int) error { return k.Enqueue(e.stream, dst, table, benchWidth, step, rows) }, err
+				return func(int) error { return k.Enqueue(e.Stream, dst, table, benchWidth, step, rows) }, err
 			}},
 			{"Candidates", func(e *testDevice, step cudakern.Step) (func(int) error, error) {
 				k, err := cudakern.NewCandidates(e.Context)
@@ -179,9 +184,9 @@ func BenchmarkRows(b *testing.B) {
 				}
 				outs := min(rows, 8)
 				logits, dst := e.zeros(int64(4*outs*benchVocab)), e.zeros(int64(outs*cudakern.CandidateBytes))
-				workspace, count := e.zeros(k.Workspace(benchVocab, outs)), e.upload([]int32{int32(outs)})
+				workspace, count := e.zeros(k.Workspace(benchVocab, outs)), e.Upload([]int32{int32(outs)})
 				return func(int) error {
-					return k.Enqueue(e.stream, dst, logits, benchVocab, count, outs, workspace, cudakern.Draws{})
+					return k.Enqueue(e.Stream, dst, logits, benchVocab, count, outs, workspace, cudakern.Draws{})
 				}, err
 			}},
 		} {
@@ -195,10 +200,10 @@ func BenchmarkRows(b *testing.B) {
 				for i := range tables {
 					tables[i] = int32(i)
 				}
-				step := cudakern.Step{Rows: e.upload([]int32{int32(rows)}), Tokens: e.upload(tokens), Pos: e.upload(pos),
-					Seq: e.upload(make([]int32, rows)), Tables: e.upload(tables), Stride: len(tables), Blocks: len(tables)}
+				step := cudakern.Step{Rows: e.Upload([]int32{int32(rows)}), Tokens: e.Upload(tokens), Pos: e.Upload(pos),
+					Seq: e.Upload(make([]int32, rows)), Tables: e.Upload(tables), Stride: len(tables), Blocks: len(tables)}
 				enqueue, err := c.make(e, step)
-				e.try(err)
+				e.Must(err)
 				repeated(b, e, 100, enqueue)
 			})
 		}

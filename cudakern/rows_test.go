@@ -24,14 +24,14 @@ func buckets(rows int) []int {
 }
 
 func (e *testDevice) uploadBytes(b []byte) cudakern.Ptr {
-	e.t.Helper()
-	p := e.alloc(len(b))
-	e.try(e.stream.Upload(p, b))
+	e.T.Helper()
+	p := e.Buffer(len(b))
+	e.Must(e.Stream.Upload(p, b))
 	return p
 }
 
 func (e *testDevice) uploadFloats(values []float32) cudakern.Ptr {
-	e.t.Helper()
+	e.T.Helper()
 	b := make([]byte, 0, 4*len(values))
 	for _, v := range values {
 		b = binary.NativeEndian.AppendUint32(b, math.Float32bits(v))
@@ -40,9 +40,9 @@ func (e *testDevice) uploadFloats(values []float32) cudakern.Ptr {
 }
 
 func (e *testDevice) downloadFloats(p cudakern.Ptr, n int) []float32 {
-	e.t.Helper()
+	e.T.Helper()
 	values := make([]float32, n)
-	for i, bits := range e.download(p, n) {
+	for i, bits := range e.Download(p, n) {
 		values[i] = math.Float32frombits(uint32(bits))
 	}
 	return values
@@ -68,11 +68,11 @@ func inBuckets(t *testing.T, e *testDevice, rows, cols int, start, want []float3
 	for _, capacity := range buckets(rows) {
 		values := slices.Concat(start, slices.Repeat([]float32{untouched}, capacity*cols-len(start)))
 		x := e.uploadFloats(values)
-		run(x, e.upload([]int32{int32(rows)}), capacity)
+		run(x, e.Upload([]int32{int32(rows)}), capacity)
 		got := e.downloadFloats(x, capacity*cols)
 		for i, v := range got[rows*cols:] {
 			if v != untouched {
-				t.Fatalf("bucket of %d: element %d behind the %d rows was written", capacity, i, rows)
+				t.Fatalf("bucket of %d: element %d after the %d rows was written", capacity, i, rows)
 			}
 		}
 		got = got[:rows*cols]
@@ -104,7 +104,7 @@ func largest(x []float32) (m float64) {
 func TestAddAddsRows(t *testing.T) {
 	e := device(t)
 	add, err := cudakern.NewAddRows(e.Context)
-	e.try(err)
+	e.Must(err)
 	rng := rand.New(rand.NewPCG(1, 1))
 	for _, rows := range rowCounts {
 		for _, cols := range []int{1, 5, 256, 1000} {
@@ -116,10 +116,10 @@ func TestAddAddsRows(t *testing.T) {
 			}
 			other := e.uploadFloats(y)
 			inBuckets(t, e, rows, cols, x, sum, 0, func(x, count cudakern.Ptr, capacity int) {
-				e.try(add.Enqueue(e.stream, x, other, cols, count, capacity))
+				e.Must(add.Enqueue(e.Stream, x, other, cols, count, capacity))
 			})
 			inBuckets(t, e, rows, cols, x, biased, 0, func(x, count cudakern.Ptr, capacity int) {
-				e.try(add.EnqueueBias(e.stream, x, other, cols, count, capacity))
+				e.Must(add.EnqueueBias(e.Stream, x, other, cols, count, capacity))
 			})
 		}
 	}
@@ -128,7 +128,7 @@ func TestAddAddsRows(t *testing.T) {
 func TestGLUMultipliesByTheSigmoid(t *testing.T) {
 	e := device(t)
 	k, err := cudakern.NewGLU(e.Context)
-	e.try(err)
+	e.Must(err)
 	rng := rand.New(rand.NewPCG(2, 2))
 	for _, rows := range rowCounts {
 		for _, scale := range []float64{1e-3, 1, 40, 1e4} {
@@ -144,7 +144,7 @@ func TestGLUMultipliesByTheSigmoid(t *testing.T) {
 			u := e.uploadFloats(up)
 			for gateKind, want := range map[cudakern.Gate][]float32{cudakern.SiLU: silu, cudakern.GELU: gelu, cudakern.ExactGELU: exact} {
 				inBuckets(t, e, rows, cols, gate, want, 4e-7*largest(want), func(x, count cudakern.Ptr, capacity int) {
-					e.try(k.Enqueue(e.stream, x, x, u, gateKind, cols, count, capacity))
+					e.Must(k.Enqueue(e.Stream, x, x, u, gateKind, cols, count, capacity))
 				})
 			}
 		}
@@ -154,13 +154,13 @@ func TestGLUMultipliesByTheSigmoid(t *testing.T) {
 func TestGLUOfExtremeFloats(t *testing.T) {
 	e := device(t)
 	k, err := cudakern.NewGLU(e.Context)
-	e.try(err)
+	e.Must(err)
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	gate := []float32{0, float32(math.Copysign(0, -1)), inf, -200, -87.5, -88.8, 88.8, 1e-30, nan, math.MaxFloat32, -math.MaxFloat32}
 	want := []float32{0, 0, inf, 0, 0, 0, 88.8, 5e-31, nan, math.MaxFloat32, 0}
 	x := e.uploadFloats(gate)
 	up := e.uploadFloats(slices.Repeat([]float32{1}, len(gate)))
-	e.try(k.Enqueue(e.stream, x, x, up, cudakern.SiLU, len(gate), e.upload([]int32{1}), 1))
+	e.Must(k.Enqueue(e.Stream, x, x, up, cudakern.SiLU, len(gate), e.Upload([]int32{1}), 1))
 	for i, got := range e.downloadFloats(x, len(gate)) {
 		w := want[i]
 		near := got == w || math.Abs(float64(got-w)) <= 1e-6*math.Abs(float64(w)) || w == 0 && math.Abs(float64(got)) < 1e-35
@@ -173,7 +173,7 @@ func TestGLUOfExtremeFloats(t *testing.T) {
 func TestGatherRowsPicksRows(t *testing.T) {
 	e := device(t)
 	k, err := cudakern.NewGatherRows(e.Context)
-	e.try(err)
+	e.Must(err)
 	rng := rand.New(rand.NewPCG(3, 3))
 	const rows, cols = 40, 259
 	x := normal(rng, rows*cols, 1)
@@ -186,9 +186,9 @@ func TestGatherRowsPicksRows(t *testing.T) {
 			out = append(out, int32(r))
 			want = append(want, x[r*cols:(r+1)*cols]...)
 		}
-		numbers := e.upload(out)
+		numbers := e.Upload(out)
 		inBuckets(t, e, outs, cols, nil, want, 0, func(dst, count cudakern.Ptr, capacity int) {
-			e.try(k.Enqueue(e.stream, dst, src, cols, cudakern.Step{Out: numbers, Outs: count}, capacity))
+			e.Must(k.Enqueue(e.Stream, dst, src, cols, cudakern.Step{Out: numbers, Outs: count}, capacity))
 		})
 	}
 }
@@ -196,7 +196,7 @@ func TestGatherRowsPicksRows(t *testing.T) {
 func TestRMSNormDividesByTheRootOfTheMeanSquare(t *testing.T) {
 	e := device(t)
 	k, err := cudakern.NewNorm(e.Context)
-	e.try(err)
+	e.Must(err)
 	rng := rand.New(rand.NewPCG(4, 4))
 	for _, rows := range rowCounts {
 		for _, cols := range []int{1, 3, 64, 100, 255, 257, 2049, 4096} {
@@ -214,7 +214,7 @@ func TestRMSNormDividesByTheRootOfTheMeanSquare(t *testing.T) {
 			}
 			weight := e.uploadFloats(w)
 			inBuckets(t, e, rows, cols, x, want, 4e-7*largest(want), func(x, count cudakern.Ptr, capacity int) {
-				e.try(k.Enqueue(e.stream, x, x, weight, cudakern.Parts{Heads: 1, Cols: cols, Weights: 1}, eps, count, capacity))
+				e.Must(k.Enqueue(e.Stream, x, x, weight, cudakern.Parts{Heads: 1, Cols: cols, Weights: 1}, eps, count, capacity))
 			})
 		}
 	}
@@ -223,16 +223,16 @@ func TestRMSNormDividesByTheRootOfTheMeanSquare(t *testing.T) {
 func TestRMSNormOfHeadsIsThatOfRows(t *testing.T) {
 	e := device(t)
 	k, err := cudakern.NewNorm(e.Context)
-	e.try(err)
+	e.Must(err)
 	rng := rand.New(rand.NewPCG(14, 4))
 	for _, rows := range rowCounts {
 		for _, cols := range []int{1, 7, 32, 128} {
 			const heads = 3
 			x, weight := normal(rng, rows*heads*cols, 3), e.uploadFloats(normal(rng, cols, 1))
 			apart := e.uploadFloats(x)
-			e.try(k.Enqueue(e.stream, apart, apart, weight, cudakern.Parts{Heads: 1, Cols: cols, Weights: 1}, 1e-5, e.upload([]int32{int32(rows * heads)}), rows*heads))
+			e.Must(k.Enqueue(e.Stream, apart, apart, weight, cudakern.Parts{Heads: 1, Cols: cols, Weights: 1}, 1e-5, e.Upload([]int32{int32(rows * heads)}), rows*heads))
 			inBuckets(t, e, rows, heads*cols, x, e.downloadFloats(apart, len(x)), 0, func(x, count cudakern.Ptr, capacity int) {
-				e.try(k.Enqueue(e.stream, x, x, weight, cudakern.Parts{Heads: heads, Cols: cols, Weights: 1}, 1e-5, count, capacity))
+				e.Must(k.Enqueue(e.Stream, x, x, weight, cudakern.Parts{Heads: heads, Cols: cols, Weights: 1}, 1e-5, count, capacity))
 			})
 		}
 	}
@@ -241,7 +241,7 @@ func TestRMSNormOfHeadsIsThatOfRows(t *testing.T) {
 func TestScaleRowsScalesAndCaps(t *testing.T) {
 	e := device(t)
 	k, err := cudakern.NewScaleRows(e.Context)
-	e.try(err)
+	e.Must(err)
 	rng := rand.New(rand.NewPCG(15, 4))
 	for _, rows := range rowCounts {
 		for _, limit := range []float32{0, 30} {
@@ -255,7 +255,7 @@ func TestScaleRowsScalesAndCaps(t *testing.T) {
 				}
 			}
 			inBuckets(t, e, rows, cols, x, want, 2e-7*float64(limit), func(x, count cudakern.Ptr, capacity int) {
-				e.try(k.Enqueue(e.stream, x, factor, limit, cols, count, capacity))
+				e.Must(k.Enqueue(e.Stream, x, factor, limit, cols, count, capacity))
 			})
 		}
 	}
@@ -264,11 +264,11 @@ func TestScaleRowsScalesAndCaps(t *testing.T) {
 func TestRMSNormOfZerosIsZero(t *testing.T) {
 	e := device(t)
 	k, err := cudakern.NewNorm(e.Context)
-	e.try(err)
+	e.Must(err)
 	zeros := make([]float32, 64)
 	weight := e.uploadFloats(normal(rand.New(rand.NewPCG(5, 5)), 64, 1))
 	inBuckets(t, e, 1, 64, zeros, zeros, 0, func(x, count cudakern.Ptr, capacity int) {
-		e.try(k.Enqueue(e.stream, x, x, weight, cudakern.Parts{Heads: 1, Cols: 64, Weights: 1}, 1e-5, count, capacity))
+		e.Must(k.Enqueue(e.Stream, x, x, weight, cudakern.Parts{Heads: 1, Cols: 64, Weights: 1}, 1e-5, count, capacity))
 	})
 }
 
@@ -292,9 +292,9 @@ func TestRoPERotatesPairs(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			e := device(t)
 			k, err := cudakern.NewRoPE(e.Context)
-			e.try(err)
+			e.Must(err)
 			table, err := cudakern.AngleTable(frequencies(c.dims, c.base, c.scale, c.factors))
-			e.try(err)
+			e.Must(err)
 			angleTable := e.uploadBytes(table)
 			for _, start := range []int{0, 1, 1000, 131000, math.MaxInt32 - 40} {
 				for _, rows := range rowCounts {
@@ -322,14 +322,14 @@ func TestRoPERotatesPairs(t *testing.T) {
 							}
 						}
 					}
-					positions := e.upload(pos)
+					positions := e.Upload(pos)
 					// The angles of the reference have an error of a few parts in 2^53.
 					fastest := c.scale
 					if c.factors != nil {
 						fastest /= float64(c.factors[0])
 					}
 					inBuckets(t, e, rows, cols, x, want, 1e-6+float64(start)*fastest*1e-15, func(x, count cudakern.Ptr, capacity int) {
-						e.try(k.Enqueue(e.stream, x, cols, c.headDim, c.dims, c.neox, angleTable, 1, cudakern.Step{Pos: positions, Rows: count}, capacity))
+						e.Must(k.Enqueue(e.Stream, x, cols, c.headDim, c.dims, c.neox, angleTable, 1, cudakern.Step{Pos: positions, Rows: count}, capacity))
 					})
 				}
 			}
@@ -367,10 +367,10 @@ func TestAngleTableRefusesFrequenciesThatAreNotFinite(t *testing.T) {
 func TestLaunchersRefuseEmptyAndOversizedGrids(t *testing.T) {
 	e := device(t)
 	k, err := cudakern.NewGLU(e.Context)
-	e.try(err)
+	e.Must(err)
 	x := e.uploadFloats(make([]float32, 8))
 	for _, c := range []struct{ cols, capacity int }{{0, 1}, {8, 0}, {8, 65536}} {
-		if err := k.Enqueue(e.stream, x, x, x, cudakern.SiLU, c.cols, e.upload([]int32{1}), c.capacity); err == nil {
+		if err := k.Enqueue(e.Stream, x, x, x, cudakern.SiLU, c.cols, e.Upload([]int32{1}), c.capacity); err == nil {
 			t.Errorf("%d rows of %d were not refused", c.capacity, c.cols)
 		}
 	}
@@ -466,7 +466,7 @@ func TestEmbedDequantizesRowsExactly(t *testing.T) {
 		t.Run(typ.name, func(t *testing.T) {
 			e := device(t)
 			k, err := cudakern.NewEmbed(e.Context, typ.name)
-			e.try(err)
+			e.Must(err)
 			rng := rand.New(rand.NewPCG(7, 7))
 			for _, blocks := range []int{1, 3, 9, 33} {
 				const vocab = 37
@@ -477,13 +477,13 @@ func TestEmbedDequantizesRowsExactly(t *testing.T) {
 				}
 				w := cudakern.Weights{Type: typ.name, Outputs: vocab, Inputs: cols}
 				size, _, err := w.Bytes()
-				e.try(err)
-				data := e.alloc(int(size))
+				e.Must(err)
+				data := e.Buffer(int(size))
 				loader, err := cudakern.NewLoader(e.Context)
-				e.try(err)
-				e.try(loader.Load(data, w, table))
-				e.try(loader.Sync())
-				e.try(loader.Close())
+				e.Must(err)
+				e.Must(loader.Load(data, w, table))
+				e.Must(loader.Sync())
+				e.Must(loader.Close())
 				for _, rows := range rowCounts {
 					tokens := make([]int32, rows)
 					var want []float32
@@ -497,8 +497,8 @@ func TestEmbedDequantizesRowsExactly(t *testing.T) {
 							want = append(want, typ.decode(row[b*typ.bytes:(b+1)*typ.bytes])...)
 						}
 					}
-					dst := e.alloc(4 * rows * cols)
-					e.try(k.Enqueue(e.stream, dst, data, cols, cudakern.Step{Tokens: e.upload(tokens), Rows: e.upload([]int32{int32(rows)})}, rows))
+					dst := e.Buffer(4 * rows * cols)
+					e.Must(k.Enqueue(e.Stream, dst, data, cols, cudakern.Step{Tokens: e.Upload(tokens), Rows: e.Upload([]int32{int32(rows)})}, rows))
 					for i, got := range e.downloadFloats(dst, rows*cols) {
 						if got != want[i] && !(got != got && want[i] != want[i]) {
 							t.Fatalf("row %d, element %d: got %g, want %g", i/cols, i%cols, got, want[i])
@@ -533,14 +533,14 @@ func TestStoreKVWritesRowsWhereTheTablesSay(t *testing.T) {
 					e := device(t)
 					rng := rand.New(rand.NewPCG(8, 8))
 					k, err := cudakern.NewStoreKV(e.Context, typ)
-					e.try(err)
+					e.Must(err)
 					const blocks, layers, layer, stride = 7, 3, 1, 3
 					tables := []int32{5, 0, 3, 6, 2, 1} // of two sequences
 					cols := c.kvHeads * c.dim
 					n := blocks * layers * 2 * cols * 32
 					bytes := rowBytes(typ.Keys, n)
-					data := e.alloc(bytes)
-					e.try(e.stream.Fill(data, 0, int64(bytes)))
+					data := e.Buffer(bytes)
+					e.Must(e.Stream.Fill(data, 0, int64(bytes)))
 					want := make([]float32, n)
 
 					keys, values := normal(rng, rows*cols, 3), normal(rng, rows*cols, 3)
@@ -559,9 +559,9 @@ func TestStoreKVWritesRowsWhereTheTablesSay(t *testing.T) {
 							}
 						}
 					}
-					step := cudakern.Step{Rows: e.upload([]int32{int32(rows)}), Pos: e.upload(pos), Seq: e.upload(seq), Tables: e.upload(tables), Stride: stride, Blocks: stride}
+					step := cudakern.Step{Rows: e.Upload([]int32{int32(rows)}), Pos: e.Upload(pos), Seq: e.Upload(seq), Tables: e.Upload(tables), Stride: stride, Blocks: stride}
 					cache := cudakern.Cache{Data: data, Type: typ, Layers: layers, KVHeads: c.kvHeads, HeadDim: c.dim}
-					e.try(k.Enqueue(e.stream, cache, layer, e.uploadFloats(keys), e.uploadFloats(values), step, rows))
+					e.Must(k.Enqueue(e.Stream, cache, layer, e.uploadFloats(keys), e.uploadFloats(values), step, rows))
 					got := e.downloadCache(cache, n)
 					for i := range want {
 						if got[i] != want[i] {
@@ -574,41 +574,41 @@ func TestStoreKVWritesRowsWhereTheTablesSay(t *testing.T) {
 	}
 }
 
-func TestImagesOfRMSNormAndGLUHaveTheBitsOfTheSeparateKernels(t *testing.T) {
+func TestQuantizedRMSNormAndGLUHaveTheBitsOfTheSeparateKernels(t *testing.T) {
 	e := device(t)
 	norm, err := cudakern.NewNorm(e.Context)
-	e.try(err)
+	e.Must(err)
 	gate, err := cudakern.NewGLU(e.Context)
-	e.try(err)
+	e.Must(err)
 	rng := rand.New(rand.NewPCG(9, 9))
-	for _, image := range []string{"i16", "f32"} {
-		k, err := cudakern.NewActivation(e.Context, image)
-		e.try(err)
+	for _, kind := range []string{"i16", "f32"} {
+		k, err := cudakern.NewActivation(e.Context, kind)
+		e.Must(err)
 		for _, rows := range rowCounts {
 			for _, cols := range []int{1, 3, 64, 257, 1024, 2052} {
 				x, y, w := e.uploadFloats(normal(rng, rows*cols, 3)), e.uploadFloats(normal(rng, rows*cols, 1)), e.uploadFloats(normal(rng, cols, 1))
-				whole := e.alloc(4 * rows * cols)
-				count := e.upload([]int32{int32(rows)})
+				whole := e.Buffer(4 * rows * cols)
+				count := e.Upload([]int32{int32(rows)})
 				capacity := rows + 3
 				bytes := int(k.Bytes(cols, capacity))
-				want, got := e.alloc(bytes), e.alloc(bytes)
+				want, got := e.Buffer(bytes), e.Buffer(bytes)
 				same := func(what string) {
 					t.Helper()
-					if !slices.Equal(e.download(want, bytes/4), e.download(got, bytes/4)) {
-						t.Fatalf("%s, image %s, %d rows of %d: the image is another", what, image, rows, cols)
+					if !slices.Equal(e.Download(want, bytes/4), e.Download(got, bytes/4)) {
+						t.Fatalf("%s, kind %s, %d rows of %d: the result is another", what, kind, rows, cols)
 					}
 				}
 				for _, p := range []cudakern.Ptr{want, got} {
-					e.try(e.stream.Fill(p, 0, int64(bytes)))
+					e.Must(e.Stream.Fill(p, 0, int64(bytes)))
 				}
-				e.try(norm.Enqueue(e.stream, whole, x, w, cudakern.Parts{Heads: 1, Cols: cols, Weights: 1}, 1e-5, count, rows))
-				e.try(k.Enqueue(e.stream, want, whole, cols, count, capacity))
-				e.try(k.EnqueueRMSNorm(e.stream, got, x, w, cols, 1e-5, count, capacity))
+				e.Must(norm.Enqueue(e.Stream, whole, x, w, cudakern.Parts{Heads: 1, Cols: cols, Weights: 1}, 1e-5, count, rows))
+				e.Must(k.Enqueue(e.Stream, want, whole, cols, count, capacity))
+				e.Must(k.EnqueueRMSNorm(e.Stream, got, x, w, cols, 1e-5, count, capacity))
 				same("RMSNorm")
 				for _, of := range []cudakern.Gate{cudakern.SiLU, cudakern.GELU} {
-					e.try(gate.Enqueue(e.stream, whole, x, y, of, cols, count, rows))
-					e.try(k.Enqueue(e.stream, want, whole, cols, count, capacity))
-					e.try(k.EnqueueGLU(e.stream, got, x, y, of, cols, count, capacity))
+					e.Must(gate.Enqueue(e.Stream, whole, x, y, of, cols, count, rows))
+					e.Must(k.Enqueue(e.Stream, want, whole, cols, count, capacity))
+					e.Must(k.EnqueueGLU(e.Stream, got, x, y, of, cols, count, capacity))
 					same(fmt.Sprint("GLU ", of))
 				}
 			}
@@ -619,11 +619,11 @@ func TestImagesOfRMSNormAndGLUHaveTheBitsOfTheSeparateKernels(t *testing.T) {
 func TestStoreKVWithRoPEHasTheBitsOfTheSeparateKernels(t *testing.T) {
 	e := device(t)
 	rope, err := cudakern.NewRoPE(e.Context)
-	e.try(err)
+	e.Must(err)
 	rng := rand.New(rand.NewPCG(10, 10))
 	for _, typ := range []cudakern.CacheType{f16Cache, f32Cache, q8Cache, q4Cache, {Keys: cudakern.FormatQ4, Values: cudakern.FormatF16}} {
 		k, err := cudakern.NewStoreKV(e.Context, typ)
-		e.try(err)
+		e.Must(err)
 		for _, c := range []struct {
 			heads, kvHeads, dim, dims int
 			neox                      bool
@@ -632,7 +632,7 @@ func TestStoreKVWithRoPEHasTheBitsOfTheSeparateKernels(t *testing.T) {
 				continue
 			}
 			table, err := cudakern.AngleTable(frequencies(c.dims, 1e4, 1, nil))
-			e.try(err)
+			e.Must(err)
 			angleTable := e.uploadBytes(table)
 			for _, rows := range rowCounts {
 				const blocks, layers, layer, stride = 7, 2, 1, 3
@@ -642,26 +642,27 @@ func TestStoreKVWithRoPEHasTheBitsOfTheSeparateKernels(t *testing.T) {
 				for r := range rows {
 					seq[r], pos[r] = int32(r%2), int32(20+r)
 				}
-				step := cudakern.Step{Rows: e.upload([]int32{int32(rows)}), Pos: e.upload(pos), Seq: e.upload(seq), Tables: e.upload([]int32{5, 0, 3, 6, 2, 1}), Stride: stride, Blocks: stride}
+				step := cudakern.Step{Rows: e.Upload([]int32{int32(rows)}), Pos: e.Upload(pos), Seq: e.Upload(seq), Tables: e.Upload([]int32{5, 0, 3, 6, 2, 1}), Stride: stride, Blocks: stride}
 				queries, keys, values := normal(rng, rows*cols, 1), normal(rng, rows*kvCols, 1), e.uploadFloats(normal(rng, rows*kvCols, 1))
 				cache := func() cudakern.Cache {
-					c := cudakern.Cache{Data: e.alloc(4 * n), Type: typ, Layers: layers, KVHeads: c.kvHeads, HeadDim: c.dim}
-					e.try(e.stream.Fill(c.Data, 0, int64(4*n)))
+					c := cudakern.Cache{Data: e.Buffer(4 * n), Type: typ, Layers: layers, KVHeads: c.kvHeads, HeadDim: c.dim}
+					e.Must(e.Stream.Fill(c.Data, 0, int64(4*n)))
 					return c
 				}
 
 				q, rotatedKeys, want := e.uploadFloats(queries), e.uploadFloats(keys), cache()
-				e.try(rope.Enqueue(e.stream, q, cols, c.dim, c.dims, c.neox, angleTable, 0.75, step, rows))
-				e.try(rope.Enqueue(e.stream, rotatedKeys, kvCols, c.dim, c.dims, c.neox, angleTable, 0.75, step, rows))
-				e.try(k.Enqueue(e.stream, want, layer, rotatedKeys, values, step, rows))
+				e.Must(rope.Enqueue(e.Stream, q, cols, c.dim, c.dims, c.neox, angleTable, 0.75, step, rows))
+				e.Must(rope.Enqueue(e.Stream, rotatedKeys, kvCols, c.dim, c.dims, c.neox, angleTable, 0.75, step, rows))
+				e.Must(k.Enqueue(e.Stream, want, layer, rotatedKeys, values, step, rows))
 
 				q2, got := e.uploadFloats(queries), cache()
-				e.try(k.EnqueueRoPE(e.stream, got, layer, q2, cols, e.uploadFloats(keys), values, c.dims, c.neox, angleTable, 0.75, step, rows+2))
+				rotation := cudakern.Rotation{Keys: e.uploadFloats(keys), Values: values, Dims: c.dims, NeoX: c.neox, AngleTable: angleTable, Magnitude: 0.75}
+				e.Must(k.EnqueueRoPE(e.Stream, got, layer, q2, cols, rotation, step, rows+2))
 				if !sameBits(e.downloadFloats(q, rows*cols), e.downloadFloats(q2, rows*cols)) {
 					t.Fatalf("%+v, %d rows: queries differ from those of RoPE alone", c, rows)
 				}
 				words := blocks * layers * (rowBytes(typ.Keys, kvCols) + rowBytes(typ.Values, kvCols)) * 32 / 4
-				if !slices.Equal(e.download(want.Data, words), e.download(got.Data, words)) {
+				if !slices.Equal(e.Download(want.Data, words), e.Download(got.Data, words)) {
 					t.Fatalf("%+v, %d rows: the cache differs from that of RoPE and StoreKV", c, rows)
 				}
 			}
@@ -670,13 +671,13 @@ func TestStoreKVWithRoPEHasTheBitsOfTheSeparateKernels(t *testing.T) {
 }
 
 func (e *testDevice) downloadCache(c cudakern.Cache, n int) []float32 {
-	e.t.Helper()
+	e.T.Helper()
 	if c.Type == f32Cache {
 		return e.downloadFloats(c.Data, n)
 	}
 	b := make([]byte, 2*n)
-	e.try(e.stream.Download(b, c.Data))
-	e.try(e.stream.Sync())
+	e.Must(e.Stream.Download(b, c.Data))
+	e.Must(e.Stream.Sync())
 	values := make([]float32, n)
 	for i := range values {
 		values[i] = half(b[2*i:])
@@ -705,7 +706,7 @@ func TestStoreKVQuantizes(t *testing.T) {
 func testQuantizedStore(t *testing.T, typ cudakern.CacheType, dim, latent int) {
 	e := device(t)
 	k, err := cudakern.NewStoreKV(e.Context, typ)
-	e.try(err)
+	e.Must(err)
 	rng := rand.New(rand.NewPCG(9, uint64(dim)))
 	const blocks, layers, layer, heads, rows = 3, 2, 1, 3, 40
 	cols := heads * dim
@@ -731,7 +732,7 @@ func testQuantizedStore(t *testing.T, typ cudakern.CacheType, dim, latent int) {
 		pos[i] = int32(i)
 	}
 	table := []int32{2, 1}
-	step := cudakern.Step{Rows: e.upload([]int32{rows}), Pos: e.upload(pos), Seq: e.upload(seq), Tables: e.upload(table), Stride: 2, Blocks: 2}
+	step := cudakern.Step{Rows: e.Upload([]int32{rows}), Pos: e.Upload(pos), Seq: e.Upload(seq), Tables: e.Upload(table), Stride: 2, Blocks: 2}
 	parts := []cudakern.Format{typ.Keys, typ.Values}
 	stored := e.uploadFloats(values)
 	want := [][]float32{keys, values}
@@ -744,12 +745,12 @@ func testQuantizedStore(t *testing.T, typ cudakern.CacheType, dim, latent int) {
 	for _, f := range parts {
 		bytes += blocks * layers * 32 * rowBytes(f, cols)
 	}
-	cache := cudakern.Cache{Data: e.alloc(bytes), Type: typ, Layers: layers, KVHeads: heads, HeadDim: dim, Latent: latent}
-	e.try(e.stream.Fill(cache.Data, 0xff, int64(bytes)))
-	e.try(k.Enqueue(e.stream, cache, layer, e.uploadFloats(keys), stored, step, rows+2))
+	cache := cudakern.Cache{Data: e.Buffer(bytes), Type: typ, Layers: layers, KVHeads: heads, HeadDim: dim, Latent: latent}
+	e.Must(e.Stream.Fill(cache.Data, 0xff, int64(bytes)))
+	e.Must(k.Enqueue(e.Stream, cache, layer, e.uploadFloats(keys), stored, step, rows+2))
 	all := make([]byte, bytes)
-	e.try(e.stream.Download(all, cache.Data))
-	e.try(e.stream.Sync())
+	e.Must(e.Stream.Download(all, cache.Data))
+	e.Must(e.Stream.Sync())
 	for row := range rows {
 		at := (int(table[row/32])*layers + layer) * bytes / (blocks * layers)
 		for kind, f := range parts {

@@ -35,8 +35,8 @@ func (k *StoreKV) Enqueue(to Queue, cache Cache, layer int, keys, values Ptr, st
 }
 
 // EnqueueRoPE rotates the queries, rows of cols float32, in place as RoPE.Enqueue does, and stores the
-// rotated keys and the values as Enqueue does. keys is not modified. HeadDim must be even.
-func (k *StoreKV) EnqueueRoPE(to Queue, cache Cache, layer int, queries Ptr, cols int, keys, values Ptr, dims int, neox bool, angleTable Ptr, magnitude float32, step Step, capacity int) error {
+// rotated keys and the values of r as Enqueue does. r.Keys is not modified. HeadDim must be even.
+func (k *StoreKV) EnqueueRoPE(to Queue, cache Cache, layer int, queries Ptr, cols int, r Rotation, step Step, capacity int) error {
 	all := cols + 2*cache.KVHeads*cache.HeadDim
 	if err := checkLaunch("StoreKV", capacity, cols); err != nil {
 		return err
@@ -44,14 +44,14 @@ func (k *StoreKV) EnqueueRoPE(to Queue, cache Cache, layer int, queries Ptr, col
 	if cache.HeadDim%2 != 0 {
 		return fmt.Errorf("StoreKV cannot rotate heads of %d elements", cache.HeadDim)
 	}
-	distance, pairStride := pairing(dims, neox)
+	distance, pairStride := pairing(r.Dims, r.NeoX)
 	if !cache.Type.half() {
-		q := rotatedQueries{queries, cols, dims / 2, distance, pairStride, angleTable, magnitude}
-		return k.enqueueAny(to, cache, layer, q, keys, values, step, capacity)
+		q := rotatedQueries{queries, cols, r.Dims / 2, distance, pairStride, r.AngleTable, r.Magnitude}
+		return k.enqueueAny(to, cache, layer, q, r.Keys, r.Values, step, capacity)
 	}
-	return k.rope.early(k.overlaps, capacity).Launch(to, Dim3{X: blocksFor(all/2, threads), Y: capacity}, Dim3{X: threads}, 4*dims,
-		cache.Data, queries, int32(cols/cache.HeadDim), keys, values, int32(layer), int32(cache.Layers), int32(cache.KVHeads), int32(cache.HeadDim),
-		int32(dims/2), distance, pairStride, angleTable, magnitude, step.Pos, step.Seq, step.Tables, int32(step.Stride), step.Rows)
+	return k.rope.early(k.overlaps, capacity).Launch(to, Dim3{X: blocksFor(all/2, threads), Y: capacity}, Dim3{X: threads}, 4*r.Dims,
+		cache.Data, queries, int32(cols/cache.HeadDim), r.Keys, r.Values, int32(layer), int32(cache.Layers), int32(cache.KVHeads), int32(cache.HeadDim),
+		int32(r.Dims/2), distance, pairStride, r.AngleTable, r.Magnitude, step.Pos, step.Seq, step.Tables, int32(step.Stride), step.Rows)
 }
 
 // rotatedQueries are queries that storekv_any.cu rotates, as well as keys; the zero value: none.

@@ -120,7 +120,7 @@ func (e observed) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer
 	return e.running.Observe(e.Script.Generate)(ctx, r)
 }
 
-// The owner stops what others have begun: the page of the chat says so, and a program gets an error
+// The owner stops what others have started: the page of the chat says so, and a program gets an error
 // that tells it not to try again.
 func TestActivity_TheOwnerStopsAnAnswer(t *testing.T) {
 	db := handlerstest.OpenStore(t)

@@ -91,8 +91,8 @@ func submit(t *testing.T, s *httptest.Server, key string) handlerstest.Response 
 }
 
 func TestLogin(t *testing.T) {
-	kept := handlerstest.OpenStore(t)
-	s := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) { c.People = handlerstest.PeopleOf(t, kept, "open sesame") })
+	db := handlerstest.OpenStore(t)
+	s := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) { c.People = handlerstest.PeopleOf(t, db, "open sesame") })
 	if got := handlerstest.Post(t, s, "/login?key=open+sesame", "", "Content-Type", "application/x-www-form-urlencoded", "Origin", s.URL); got.Status == http.StatusSeeOther {
 		t.Error("a key in the URL logs in")
 	}
@@ -129,7 +129,7 @@ func TestLogin(t *testing.T) {
 			t.Errorf("%s: got %d", name, got.Status)
 		}
 	}
-	other := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) { c.People = handlerstest.PeopleOf(t, kept, "new key") })
+	other := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) { c.People = handlerstest.PeopleOf(t, db, "new key") })
 	if got := handlerstest.Call(t, other, "GET", "/v1/models", "", "Cookie", session); got.Status != 401 {
 		t.Errorf("a session outlives its key: %d", got.Status)
 	}

@@ -17,11 +17,11 @@ import (
 )
 
 // waiting is an engine whose answers begin and then wait until end is closed.
-func waiting() (engine *handlerstest.FakeEngine, begun chan struct{}, end chan struct{}) {
-	begun, end = make(chan struct{}, 100), make(chan struct{})
+func waiting() (engine *handlerstest.FakeEngine, started chan struct{}, end chan struct{}) {
+	started, end = make(chan struct{}, 100), make(chan struct{})
 	return &handlerstest.FakeEngine{OnGenerate: func(ctx context.Context, _ infer.Request) iter.Seq2[infer.Event, error] {
 		return func(yield func(infer.Event, error) bool) {
-			begun <- struct{}{}
+			started <- struct{}{}
 			select {
 			case <-end:
 				yield(handlerstest.DoneEvent(infer.FinishStop), nil)
@@ -29,20 +29,20 @@ func waiting() (engine *handlerstest.FakeEngine, begun chan struct{}, end chan s
 				yield(infer.Event{}, ctx.Err())
 			}
 		}
-	}}, begun, end
+	}}, started, end
 }
 
 func TestBudget_RequestsThatWaitTakeNoMoreMemoryThanThereIs(t *testing.T) {
 	grammar := `root ::= "` + strings.Repeat("x", 10_000) + `"`
 	body := fmt.Sprintf(`{"prompt":"a","grammar":%q}`, grammar)
 	cost := int64(len(body)*gate.BodyCost + len(grammar)*gate.FormCost)
-	engine, begun, end := waiting()
+	engine, started, end := waiting()
 	s := handlerstest.Server(t, engine, func(c *handlers.Config) { c.MemoryBudget = 3*cost + cost/2 })
 	var asking sync.WaitGroup
 	statuses := make([]int, 3)
 	for i := range statuses {
 		asking.Go(func() { statuses[i] = handlerstest.Post(t, s, "/v1/completions", body).Status })
-		waitFor(t, begun, "an answer to begin")
+		waitFor(t, started, "an answer to begin")
 	}
 	for name, refused := range map[string]handlerstest.Response{
 		"one more":              handlerstest.Post(t, s, "/v1/completions", body),

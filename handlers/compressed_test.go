@@ -1,8 +1,6 @@
 package handlers_test
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"io"
 	"iter"
@@ -13,20 +11,8 @@ import (
 
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
+	"m40-llm/infer/fixtures"
 )
-
-func gzipped(t testing.TB, text string) string {
-	t.Helper()
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	if _, err := io.WriteString(w, text); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.String()
-}
 
 // noise is a text of n bytes that shrinks to about half its size.
 func noise(n int) string {
@@ -40,18 +26,18 @@ func noise(n int) string {
 
 func TestBody_Compressed(t *testing.T) {
 	const mib = 1 << 20
-	body := gzipped(t, `{"content":"hello"}`)
+	body := fixtures.Gzip(t, `{"content":"hello"}`)
 	gz := []string{"Content-Encoding", "gzip"}
 	said := &handlerstest.FakeEngine{OnTokenize: func(_, text string, _, _ bool) ([]int32, error) { return []int32{int32(len(text))}, nil }}
 	text := func(size int) string { return `{"content":"` + noise(size-len(`{"content":""}`)) + `"}` }
 	runScenarios(t, []scenario{
 		{name: "a gzip body is read", path: "/tokenize", body: body, header: gz, engine: said, status: 200, want: []string{`{"tokens":[5]}`}},
 		{name: "its old name is known", path: "/tokenize", body: body, header: []string{"Content-Encoding", "X-Gzip"}, engine: said, status: 200},
-		{name: "several members are one body", path: "/tokenize", body: gzipped(t, `{"content":`) + gzipped(t, `"hello"}`), header: gz, engine: said, status: 200, want: []string{`[5]`}},
-		{name: "one that becomes as large as the limit is read", path: "/tokenize", body: gzipped(t, text(mib)), header: gz, engine: said, status: 200},
-		{name: "one that becomes larger is refused", path: "/tokenize", body: gzipped(t, text(mib+1)), header: gz, status: 413, want: []string{"larger than the 1048576 bytes", "body_too_large"}},
-		{name: "a bomb is refused by its growth", path: "/v1/chat/completions", body: gzipped(t, `{"a":"`+strings.Repeat("x", 7*mib)+`"}`), header: gz, status: 413, want: []string{"more than 200 times", "body_too_large"}},
-		{name: "small bodies may shrink as they like", path: "/tokenize", body: gzipped(t, `{"content":"`+strings.Repeat("x", mib/2)+`"}`), header: gz, engine: said, status: 200},
+		{name: "several members are one body", path: "/tokenize", body: fixtures.Gzip(t, `{"content":`) + fixtures.Gzip(t, `"hello"}`), header: gz, engine: said, status: 200, want: []string{`[5]`}},
+		{name: "one that becomes as large as the limit is read", path: "/tokenize", body: fixtures.Gzip(t, text(mib)), header: gz, engine: said, status: 200},
+		{name: "one that becomes larger is refused", path: "/tokenize", body: fixtures.Gzip(t, text(mib+1)), header: gz, status: 413, want: []string{"larger than the 1048576 bytes", "body_too_large"}},
+		{name: "a bomb is refused by its growth", path: "/v1/chat/completions", body: fixtures.Gzip(t, `{"a":"`+strings.Repeat("x", 7*mib)+`"}`), header: gz, status: 413, want: []string{"more than 200 times", "body_too_large"}},
+		{name: "small bodies may shrink as they like", path: "/tokenize", body: fixtures.Gzip(t, `{"content":"`+strings.Repeat("x", mib/2)+`"}`), header: gz, engine: said, status: 200},
 		{name: "a body that is cut off is refused", path: "/tokenize", body: body[:len(body)-9], header: gz, status: 400, want: []string{"truncated", "invalid_encoding"}},
 		{name: "one whose checksum is wrong is refused", path: "/tokenize", body: body[:len(body)-8] + "\x00\x00\x00\x00" + body[len(body)-4:], header: gz, status: 400, want: []string{"not valid gzip"}},
 		{name: "one that is not gzip is refused", path: "/tokenize", body: `{"content":"hello"}`, header: gz, status: 400, want: []string{"not valid gzip"}},
@@ -74,7 +60,7 @@ func TestBody_CompressedChat(t *testing.T) {
 	}}
 	s := handlerstest.Server(t, engine)
 	for _, stream := range []string{"false", "true"} {
-		r, err := http.NewRequest(http.MethodPost, s.URL+"/v1/chat/completions", io.MultiReader(strings.NewReader(gzipped(t, chatBody(`"stream":`+stream))))) // chunked
+		r, err := http.NewRequest(http.MethodPost, s.URL+"/v1/chat/completions", io.MultiReader(strings.NewReader(fixtures.Gzip(t, chatBody(`"stream":`+stream))))) // chunked
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,6 @@
 package handlers_test
 
 import (
-	"archive/zip"
 	"bytes"
 	"encoding/json"
 	"io"
@@ -13,24 +12,13 @@ import (
 	"m40-llm/handlers"
 	"m40-llm/handlers/document"
 	"m40-llm/handlers/handlerstest"
+	"m40-llm/infer/fixtures"
 )
 
 // docx returns a document with a paragraph.
 func docx(t *testing.T, text string) string {
 	t.Helper()
-	var out bytes.Buffer
-	w := zip.NewWriter(&out)
-	f, err := w.Create("word/document.xml")
-	if err == nil {
-		_, err = io.WriteString(f, `<w:document xmlns:w="w"><w:body><w:p><w:r><w:t>`+text+`</w:t></w:r></w:p></w:body></w:document>`)
-	}
-	if err == nil {
-		err = w.Close()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out.String()
+	return string(fixtures.Zip(t, "word/document.xml", `<w:document xmlns:w="w"><w:body><w:p><w:r><w:t>`+text+`</w:t></w:r></w:p></w:body></w:document>`))
 }
 
 func TestDocuments_AreReadForMessages(t *testing.T) {

@@ -55,14 +55,14 @@ func (l *logged) String() string {
 // serveFailing serves chats of a store that fails, and returns the log.
 func serveFailing(t *testing.T, engine handlers.Engine, opt live.Options) (*httptest.Server, *live.Service, *logged) {
 	t.Helper()
-	kept, err := store.Open(context.Background(), store.Options{Path: filepath.Join(t.TempDir(), "data", "chats.db"), Ballast: -1, MinFree: 1})
+	db, err := store.Open(context.Background(), store.Options{Path: filepath.Join(t.TempDir(), "data", "chats.db"), Ballast: -1, MinFree: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = kept.Close() })
+	t.Cleanup(func() { _ = db.Close() })
 	log := &logged{}
 	logger := slog.New(slog.NewTextHandler(log, nil))
-	opt.Log, opt.Store = logger, failingStore{kept}
+	opt.Log, opt.Store = logger, failingStore{db}
 	chats := live.New(engine, opt)
 	server := httptest.NewServer(handlers.New(handlers.Config{Engine: engine, Live: chats, Logger: logger}))
 	t.Cleanup(server.Close)

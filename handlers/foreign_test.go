@@ -46,7 +46,7 @@ func TestImport_OfAnotherProgramReportsWhatItLeftOut(t *testing.T) {
 		t.Errorf("without scripts: got %d: %s", page.Status, page.Body)
 	}
 	none := handlerstest.Post(t, server, "/import", `[{"title":"Empty","mapping":{}}]`, "Origin", server.URL, "Accept", "application/json")
-	if none.Status != http.StatusBadRequest || !strings.Contains(none.Body, "nothing was imported: The chat “Empty”") {
+	if none.Status != http.StatusBadRequest || !strings.Contains(none.Body, "nothing was imported: the chat “Empty”") {
 		t.Errorf("nothing: got %d: %s", none.Status, none.Body)
 	}
 }

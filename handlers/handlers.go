@@ -14,7 +14,7 @@
 //	activity  the answers that are generated at this moment, and who asked for them
 //	people    who may log in; account has their pages, access the one rule of who may do what
 //	failure   the one table of errors
-//	share     links to a chat, and the page behind them
+//	share     links to a chat, and the page that they open
 //	growing   pages that grow while an answer is written, for browsers without scripts
 //	markdown  rendering of what models write, as safe HTML
 //	view      descriptions of engine, downloads and answers for the page
@@ -85,7 +85,7 @@ type Config struct {
 	Documents *document.Reader // makes text of PDF and DOCX files; nil: they are refused
 
 	People     *people.Service   // who may come in, with which credential; default: whoever reaches the server is its owner
-	Visitors   *visitors.Service // with People, who is let in without a credential; nil: nobody can be
+	Visitors   *visitors.Service // with People, who is let in without a credential; nil: no one can be
 	NoVisitors string            // why visitors cannot be let in, for the owner; empty: they can
 
 	Asks  gate.Asks // with People, who must show a credential, on every route but the public ones
@@ -137,7 +137,7 @@ var sharedRoutes = map[string]bool{
 	"/s/:token/events": true,
 	"/s/:token/write":  true,
 	"/static/*":        true,
-	"/*":               true, // nothing is there
+	"/*":               true, // no page
 
 	"/s/:token/pictures/:hash": true,
 }
@@ -210,7 +210,7 @@ func (cfg *Config) setDefaults() {
 		cfg.Metrics = metrics.New(cfg.Engine)
 	}
 	if cfg.People == nil {
-		cfg.Asks = gate.AsksNobody
+		cfg.Asks = gate.AsksNoOne
 	}
 	if cfg.Announced == nil {
 		cfg.Announced = func() string { return "" }
@@ -230,7 +230,7 @@ func (cfg *Config) left(ctx context.Context, who access.Principal) string {
 		return ""
 	}
 	if who.Role == access.RoleVisitor {
-		return cfg.Visitors.Left(who)
+		return cfg.Visitors.Left(ctx, who)
 	}
 	text, err := cfg.People.Left(ctx, who)
 	if err != nil && ctx.Err() == nil {

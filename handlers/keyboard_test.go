@@ -63,13 +63,13 @@ type party struct {
 func newParty(t *testing.T, n links.Wanted) *party {
 	t.Helper()
 	p := &party{t: t, engine: handlerstest.NewScript(), log: &lockedLog{}}
-	kept, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "data", "chats.db"), Ballast: -1, MinFree: 1})
+	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "data", "chats.db"), Ballast: -1, MinFree: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = kept.Close() })
+	t.Cleanup(func() { _ = db.Close() })
 	log := slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	p.chats = live.New(p.engine, live.Options{Log: log, Store: kept})
+	p.chats = live.New(p.engine, live.Options{Log: log, Store: db})
 	p.guests = guest.New(p.chats, guest.Options{})
 	cfg := handlers.Config{Engine: p.engine, Live: p.chats, Guests: p.guests, Logger: log}
 	p.home, p.lan = httptest.NewServer(handlers.New(cfg)), httptest.NewServer(handlers.NewShared(cfg))

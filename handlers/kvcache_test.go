@@ -85,9 +85,9 @@ func TestAStoredCacheIsDeletedWithItsChat(t *testing.T) {
 		}
 		return s.Name != ""
 	}
-	kept, deleted, temporary, ofAnna := start(access.Local, false), start(access.Local, false), start(access.Local, true), start(access.Of(anna), false)
+	stored, deleted, temporary, ofAnna := start(access.Local, false), start(access.Local, false), start(access.Local, true), start(access.Of(anna), false)
 	pruned := start(access.Local, false)
-	if !has(kept) || !has(deleted) || !has(ofAnna) || has(temporary) {
+	if !has(stored) || !has(deleted) || !has(ofAnna) || has(temporary) {
 		t.Fatal("stored chats have a file, temporary ones have none")
 	}
 	if err := chats.Delete(t.Context(), access.Local, deleted); err != nil || has(deleted) {
@@ -110,18 +110,18 @@ func TestAStoredCacheIsDeletedWithItsChat(t *testing.T) {
 	if err := db.ErasePerson(t.Context(), anna.ID); err != nil {
 		t.Fatal(err)
 	}
-	if chats.Forget(anna.ID); has(ofAnna) || !has(kept) {
+	if chats.Forget(anna.ID); has(ofAnna) || !has(stored) {
 		t.Error("the file of a person who was removed is still there, or that of another is not")
 	}
 	if err := caches.Allow("leftover"); err != nil {
 		t.Fatal(err)
 	}
 	chats.Close()
-	if open(); has("leftover") || !has(kept) {
+	if open(); has("leftover") || !has(stored) {
 		t.Error("a start does not delete the files of chats that are not there")
 	}
 	chats = open()
-	if err := chats.Disk.SetKVLimit(t.Context(), access.Local, 0); err != nil || has(kept) {
+	if err := chats.Disk.SetKVLimit(t.Context(), access.Local, 0); err != nil || has(stored) {
 		t.Errorf("with a limit of 0 an empty file is still there, %v", err)
 	}
 }

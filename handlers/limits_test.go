@@ -276,11 +276,11 @@ func TestDisconnect_CancelsTheAnswer(t *testing.T) {
 // A client that closes its half of the connection looks like one that has left: the system
 // reports both in the same way, and so does net/http. It is told why it gets no answer.
 func TestDisconnect_AClientThatClosesItsHalfIsToldWhyItsRequestEnded(t *testing.T) {
-	engine, begun, _ := waiting()
+	engine, started, _ := waiting()
 	s := handlerstest.Server(t, engine)
 	body := `{"prompt":"a"}`
 	conn := dial(t, s.Listener.Addr().String(), fmt.Sprintf("POST /v1/completions HTTP/1.1\nHost: localhost\nContent-Length: %d\n\n%s", len(body), body))
-	waitFor(t, begun, "the answer to begin")
+	waitFor(t, started, "the answer to begin")
 	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,7 +51,7 @@ func (e *countingEngine) take() []infer.Request {
 func openSeeing(t *testing.T, family string) *countingEngine {
 	t.Helper()
 	return &countingEngine{Engine: handlerstest.OpenGuide(t, func(o *engine.Options) {
-		o.Catalog, o.Model = hub.New(hub.Options{Dir: fixtures.Path(t, "images", family)}), "text"
+		o.Catalog, o.Model = hub.New(hub.Options{Dir: fixtures.Images(t, family)}), "text"
 		o.OpenTower = func(*gguf.File) (device.Device, error) { return cpu.Open(1) }
 	})}
 }
@@ -129,6 +128,7 @@ func TestLooked_EachPartCountsWhatTheAnswerScoresWithoutIt(t *testing.T) {
 		"gemma3":   {"wide.png", [][2]int{{4, 4}}},
 		"qwen25vl": {"large.png", [][2]int{{2, 3}, {4, 5}, {7, 9}}},
 		"smolvlm":  {"wide.png", nil},
+		"lfm2":     {"wide.png", nil},
 	} {
 		t.Run(family, func(t *testing.T) {
 			e := openSeeing(t, family)
@@ -220,27 +220,9 @@ func TestLooked_EachPartCountsWhatTheAnswerScoresWithoutIt(t *testing.T) {
 	}
 }
 
-// heldEngine scores two prompts with a part of a picture left out, and no more.
-type heldEngine struct {
-	*countingEngine
-	asked atomic.Int32
-	held  atomic.Int32 // that wait
-}
-
-func (e *heldEngine) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
-	if r.LeftOut == nil || e.asked.Add(1) <= 2 {
-		return e.countingEngine.Generate(ctx, r)
-	}
-	return func(yield func(infer.Event, error) bool) {
-		e.held.Add(1)
-		<-ctx.Done()
-		e.held.Add(-1)
-		yield(infer.Event{}, ctx.Err())
-	}
-}
-
 func TestLooked_WhoLeavesCancelsWhatIsLeft(t *testing.T) {
-	e := &heldEngine{countingEngine: openSeeing(t, "qwen25vl")}
+	e := &handlerstest.HeldEngine{Engine: openSeeing(t, "qwen25vl").Engine}
+	e.Left.Store(2)
 	server, _ := handlerstest.ServeStored(t, e)
 	file, err := os.ReadFile(fixtures.Path(t, "images", "pictures", "large.png"))
 	if err != nil {
@@ -266,11 +248,11 @@ func TestLooked_WhoLeavesCancelsWhatIsLeft(t *testing.T) {
 	}
 	defer response.Body.Close()
 	left := func() int { return read[sight](t, server, path).Pictures[0].Divisions[last].Prompts }
-	for left() != parts-2 || e.held.Load() == 0 { // until the test times out; not every part is reported
+	for left() != parts-2 || e.Waiting.Load() == 0 { // until the test times out; not every part is reported
 		time.Sleep(time.Millisecond)
 	}
 	leave()
-	for e.held.Load() > 0 {
+	for e.Waiting.Load() > 0 {
 		time.Sleep(time.Millisecond)
 	}
 	known := read[looked](t, server, path+fmt.Sprintf("?picture=0&division=%d", last))

@@ -68,7 +68,7 @@ var rules = map[string]rule{
 	"GET /blind": anybody, "HEAD /blind": anybody, "POST /blind": anybody, "POST /blind/stop": anybody, "POST /blind/vote": anybody, "POST /blind/keep": anybody, "POST /blind/reset": anybody,
 	"GET /blind/events": anybody, "GET /blind/export.json": anybody,
 	"GET /presets": anybody, "HEAD /presets": anybody, "POST /presets": anybody, "POST /presets/import": anybody,
-	"GET /presets/export.json": anybody, "GET /people": anybody, "GET /settings": anybody, "HEAD /settings": anybody, "GET /help": anybody, "HEAD /help": anybody, "GET /help/:name": anybody, "HEAD /help/:name": anybody,
+	"GET /presets/export.json": anybody, "GET /people": anybody, "GET /settings": anybody, "HEAD /settings": anybody, "POST /settings/language": anybody, "GET /help": anybody, "HEAD /help": anybody, "GET /help/:name": anybody, "HEAD /help/:name": anybody,
 	"GET /activity": anybody, "HEAD /activity": anybody, "GET /v1/activity": anybody, "HEAD /v1/activity": anybody,
 
 	"GET /api": anybody, "HEAD /api": anybody, "GET /api/version": anybody, "HEAD /api/version": anybody, "GET /api/tags": anybody, "HEAD /api/tags": anybody,
@@ -221,11 +221,11 @@ func (h *house) addObjects(t *testing.T, p store.Person) {
 // answer begins an answer of a person that ends when it is stopped.
 func (h *house) answer(t *testing.T, person string) {
 	t.Helper()
-	begun, ended := make(chan struct{}), make(chan struct{})
+	started, ended := make(chan struct{}), make(chan struct{})
 	ctx, cancel := context.WithCancel(activity.With(context.Background(), activity.Origin{Person: person, Key: "key of " + person}))
 	generate := h.running.Observe(func(ctx context.Context, _ infer.Request) iter.Seq2[infer.Event, error] {
 		return func(func(infer.Event, error) bool) {
-			close(begun)
+			close(started)
 			<-ctx.Done()
 		}
 	})
@@ -235,7 +235,7 @@ func (h *house) answer(t *testing.T, person string) {
 		}
 	}()
 	t.Cleanup(func() { cancel(); <-ended })
-	<-begun
+	<-started
 	list, err := h.running.List(t.Context(), access.Local)
 	if err != nil {
 		t.Fatal(err)
@@ -462,7 +462,7 @@ var mayLack = map[string]bool{
 // commands returns the commands of the websocket, as the session that executes them has them.
 func commands(t *testing.T) (names []string) {
 	t.Helper()
-	source, err := os.ReadFile("stream/session.go")
+	source, err := os.ReadFile("stream/commands.go")
 	if err != nil {
 		t.Fatal(err)
 	}

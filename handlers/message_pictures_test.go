@@ -188,25 +188,32 @@ func TestPictures_WhatIsNoneOrTooMuchIsRefusedInWords(t *testing.T) {
 func TestPictures_AreSentByAFormWithoutScripts(t *testing.T) {
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
-	send := func(file string) handlerstest.Response {
+	send := func(file, detail string) handlerstest.Response {
 		var body bytes.Buffer
 		form := multipart.NewWriter(&body)
 		_ = form.WriteField("text", "What is this?")
+		_ = form.WriteField("detail", detail)
 		part, _ := form.CreateFormFile("pictures", "cat.png")
 		_, _ = part.Write([]byte(file))
 		_ = form.Close()
 		return handlerstest.Post(t, server, "/", body.String(), "Origin", server.URL, "Content-Type", form.FormDataContentType(), "Accept", handlerstest.BrowserAccept)
 	}
-	if got := send("no picture"); got.Status != http.StatusBadRequest || !strings.Contains(got.Body, "What is this?</textarea>") {
-		t.Errorf("got %d, and the text is lost: %.300s", got.Status, got.Body)
+	if got := send("no picture", "medium"); got.Status != http.StatusBadRequest || !strings.Contains(got.Body, "What is this?</textarea>") || !strings.Contains(got.Body, `<option value="medium" selected>`) {
+		t.Errorf("got %d, and the text or the detail is lost: %.300s", got.Status, got.Body)
 	}
 	file := pngOf(t, 1200, 900)
-	id := handlerstest.ChatOf(t, send(file))
-	answer := engine.Next(t)
-	if m := answer.Request.Messages[0]; len(m.Pictures) != 1 || string(m.Pictures[0]) != file {
-		t.Errorf("the engine got %d pictures", len(m.Pictures))
+	if got := send(file, "blurred"); got.Status != http.StatusBadRequest || !strings.Contains(got.Body, "detail &#34;blurred&#34;") {
+		t.Errorf("an unknown detail: got %d: %.300s", got.Status, got.Body)
 	}
-	answer.Finish()
+	id := ""
+	for _, detail := range []chat.Detail{chat.Low, chat.Medium, chat.Full} {
+		id = handlerstest.ChatOf(t, send(file, string(detail)))
+		answer := engine.Next(t)
+		if m := answer.Request.Messages[0]; len(m.Pictures) != 1 || string(m.Pictures[0]) != file || m.DetailOf(0) != detail {
+			t.Errorf("the engine got %d pictures, the first in the detail %q, want %q", len(m.Pictures), m.DetailOf(0), detail)
+		}
+		answer.Finish()
+	}
 	page := handlerstest.Call(t, server, http.MethodGet, "/c/"+id, "", "Accept", handlerstest.BrowserAccept).Body
 	if !strings.Contains(page, `src="/c/`+id+`/pictures/`) {
 		t.Errorf("the page does not show the picture")

@@ -63,8 +63,8 @@ func olderDatabase(t *testing.T) string {
 // parts are what an answer of the older database says and thinks, and how much of both a
 // person wrote.
 type parts struct {
-	reasoning, text       string
-	begunReasoning, begun int
+	reasoning, text         string
+	reasoningPrefix, prefix int
 }
 
 var olderAnswers = map[int]parts{
@@ -86,13 +86,13 @@ var olderAnswers = map[int]parts{
 }
 
 func TestAnOlderDatabaseIsMigratedAndExportsTheSameChats(t *testing.T) {
-	kept, err := store.Open(context.Background(), store.Options{Path: olderDatabase(t), Ballast: -1})
+	stored, err := store.Open(context.Background(), store.Options{Path: olderDatabase(t), Ballast: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer kept.Close()
+	defer stored.Close()
 	engine := handlerstest.NewScript()
-	chats := live.New(engine, live.Options{Store: kept})
+	chats := live.New(engine, live.Options{Store: stored})
 	defer chats.Close()
 	server := httptest.NewServer(handlers.New(handlers.Config{Engine: engine, Live: chats}))
 	defer server.Close()
@@ -118,7 +118,7 @@ func TestAnOlderDatabaseIsMigratedAndExportsTheSameChats(t *testing.T) {
 			default:
 				p := olderAnswers[int(m["id"].(float64))]
 				m["text"], m["reasoning"] = p.text, p.reasoning
-				for field, n := range map[string]int{"begun": p.begun, "begun_reasoning": p.begunReasoning} {
+				for field, n := range map[string]int{"begun": p.prefix, "begun_reasoning": p.reasoningPrefix} {
 					if delete(answer, field); n > 0 {
 						answer[field] = float64(n)
 					}
@@ -140,7 +140,7 @@ func TestAnOlderDatabaseIsMigratedAndExportsTheSameChats(t *testing.T) {
 		if err := json.Unmarshal([]byte(handlerstest.PostScripted(t, server, "/import", string(older)).Body), &imported); err != nil {
 			t.Fatal(err)
 		}
-		if again := allTexts(t, kept, imported.Chat); !reflect.DeepEqual(again, allTexts(t, kept, id)) {
+		if again := allTexts(t, stored, imported.Chat); !reflect.DeepEqual(again, allTexts(t, stored, id)) {
 			t.Errorf("%s was imported from the older export as %q", name, again)
 		}
 	}
@@ -153,7 +153,7 @@ func TestAnOlderDatabaseIsMigratedAndExportsTheSameChats(t *testing.T) {
 	}
 
 	for query, want := range map[string]int{"two": 3, "wordofanswer": 1, "half": 1, "Hm": 1, `"NUL"`: 1, "你好": 1, "running": 1} {
-		found, err := kept.Search(context.Background(), store.OwnerID, store.Query{Text: query})
+		found, err := stored.Search(context.Background(), store.OwnerID, store.Query{Text: query})
 		old := 0
 		for _, hit := range found.Messages {
 			if hit.Message <= 31 { // the others were imported
@@ -170,18 +170,18 @@ func TestAnOlderDatabaseIsMigratedAndExportsTheSameChats(t *testing.T) {
 }
 
 // allTexts are those of all messages of a chat, with how much of them a person wrote.
-func allTexts(t *testing.T, kept *store.Store, chat string) (list []string) {
+func allTexts(t *testing.T, stored *store.Store, chat string) (list []string) {
 	t.Helper()
-	messages, err := kept.Messages(context.Background(), store.OwnerID, chat, 0)
+	messages, err := stored.Messages(context.Background(), store.OwnerID, chat, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range messages {
-		begun := [2]int{}
+		prefix := [2]int{}
 		if m.Answer != nil {
-			begun = [2]int{m.Answer.ReasoningPrefix, m.Answer.Prefix}
+			prefix = [2]int{m.Answer.ReasoningPrefix, m.Answer.Prefix}
 		}
-		list = append(list, fmt.Sprint(m.Role, m.State, m.Reasoning, "|", m.Text, begun))
+		list = append(list, fmt.Sprint(m.Role, m.State, m.Reasoning, "|", m.Text, prefix))
 	}
 	return list
 }

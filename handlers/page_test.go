@@ -182,7 +182,7 @@ func TestPage_EngineInWords(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			status := ready
 			c.change(&status)
-			if e := view.Engine(status); !c.check(e) {
+			if e := view.Engine(t.Context(), status); !c.check(e) {
 				t.Errorf("got %+v", e)
 			}
 		})

@@ -30,7 +30,7 @@ func (e *limitedEngine) Generate(ctx context.Context, r infer.Request) iter.Seq2
 }
 
 // A person whose day is used up is told so, on the page before it is, and by the API with a status that says when to come back.
-func TestLimits_OfADayAreShownAndKept(t *testing.T) {
+func TestLimits_OfADayAreShownAndEnforced(t *testing.T) {
 	engine := &limitedEngine{Engine: &handlerstest.FakeEngine{}}
 	db := handlerstest.OpenStore(t)
 	known := handlerstest.PeopleOf(t, db, "")

@@ -48,13 +48,13 @@ func TestRealEngine_Replay(t *testing.T) {
 	// An answer that a person began is replayed with that beginning.
 	c.Do("rewrite", map[string]any{"answer": c.Branch[3], "text": "Once upon a time there was"})
 	c.Until("the words", func() bool { return c.Last().Text == "Once upon a time there was" })
-	begun, seq := c.Branch[3], c.Seq
-	c.Do("continue", map[string]any{"answer": begun, "settings": map[string]any{"max_tokens": 20, "seed": 7}})
+	first, seq := c.Branch[3], c.Seq
+	c.Do("continue", map[string]any{"answer": first, "settings": map[string]any{"max_tokens": 20, "seed": 7}})
 	c.Until("the end", func() bool { return c.Ended() && c.Seq > seq })
-	if got := c.ReplayOf(begun); got.State != live.ReplayEqual || got.Total == 0 || len(got.Changes) != 0 {
+	if got := c.ReplayOf(first); got.State != live.ReplayEqual || got.Total == 0 || len(got.Changes) != 0 {
 		t.Errorf("an answer that a person began, replayed: %+v", got)
 	}
-	code := handlerstest.Call(t, server, http.MethodGet, fmt.Sprintf("/c/%s/code/%d?as=curl", c.Chat, begun), "").Body
+	code := handlerstest.Call(t, server, http.MethodGet, fmt.Sprintf("/c/%s/code/%d?as=curl", c.Chat, first), "").Body
 	if !strings.Contains(code, `"content": "Once upon a time there was"`) || !strings.Contains(code, `"continue_final_message": true`) {
 		t.Errorf("the program for an answer that a person began:\n%s", code)
 	}

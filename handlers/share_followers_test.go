@@ -124,13 +124,13 @@ func BenchmarkShare_20Followers(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer engine.Close()
-	kept, err := store.Open(b.Context(), store.Options{Path: filepath.Join(b.TempDir(), "data", "chats.db"), Ballast: -1})
+	db, err := store.Open(b.Context(), store.Options{Path: filepath.Join(b.TempDir(), "data", "chats.db"), Ballast: -1})
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer kept.Close()
+	defer db.Close()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	chats := live.New(engine, live.Options{Store: kept, Log: log})
+	chats := live.New(engine, live.Options{Store: db, Log: log})
 	defer chats.Close()
 	server := httptest.NewServer(handlers.New(handlers.Config{Engine: engine, Live: chats, Logger: log}))
 	defer server.Close()

@@ -38,14 +38,14 @@ type lan struct {
 // serveLAN starts a server that shares chats on 127.0.0.2, which stands for a network.
 func serveLAN(t *testing.T) *lan {
 	t.Helper()
-	kept, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "data", "chats.db"), Ballast: -1, MinFree: 1})
+	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "data", "chats.db"), Ballast: -1, MinFree: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = kept.Close() })
+	t.Cleanup(func() { _ = db.Close() })
 	l := &lan{engine: handlerstest.NewScript(), log: &strings.Builder{}}
 	logger := slog.New(slog.NewTextHandler(l.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	l.chats = live.New(l.engine, live.Options{Log: logger, Store: kept})
+	l.chats = live.New(l.engine, live.Options{Log: logger, Store: db})
 	t.Cleanup(l.chats.Close)
 	config := handlers.Config{Engine: l.engine, Live: l.chats, Logger: slog.New(slog.DiscardHandler)}
 	server := httptest.NewUnstartedServer(nil)

@@ -92,15 +92,15 @@ func TestTheAnswersOfASheetAreThoseOfSingleRuns(t *testing.T) {
 	}
 	t.Logf("a prompt of %d tokens: %d computed for 64 answers, %d if each had read it alone", prompt, computed, 64*prompt)
 
-	kept, err := comparing.Keep(t.Context(), access.Local, chat.ID(), 5)
+	stored, err := comparing.Keep(t.Context(), access.Local, chat.ID(), 5)
 	if err != nil {
 		t.Fatal(err)
 	}
 	again, err := comparing.Keep(t.Context(), access.Local, chat.ID(), 5)
-	if err != nil || again != kept {
-		t.Errorf("kept twice, the answer is message %d and %d, %v", kept, again, err)
+	if err != nil || again != stored {
+		t.Errorf("kept twice, the answer is message %d and %d, %v", stored, again, err)
 	}
-	tokens, total, err := inspect.New(chats).Tokens(t.Context(), access.Local, chat, kept, 0, 100, 0)
+	tokens, total, err := inspect.New(chats).Tokens(t.Context(), access.Local, chat, stored, 0, 100, 0)
 	if err != nil || total != cells[5].Answer.Usage.CompletionTokens || tokens[0].Row == nil {
 		t.Errorf("the answer that was kept has %d tokens, %v", total, err)
 	}

@@ -36,13 +36,13 @@ func BenchmarkSocket_64Chats(b *testing.B) {
 
 func stream64(b *testing.B, withStalled bool) {
 	const chats, perSecond, tokens = 64, 30, 300
-	kept, err := store.Open(b.Context(), store.Options{Path: filepath.Join(b.TempDir(), "data", "chats.db"), Ballast: -1})
+	db, err := store.Open(b.Context(), store.Options{Path: filepath.Join(b.TempDir(), "data", "chats.db"), Ballast: -1})
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer kept.Close()
+	defer db.Close()
 	engine, log := handlerstest.NewScript(), slog.New(slog.DiscardHandler)
-	service := live.New(engine, live.Options{Store: kept, Log: log})
+	service := live.New(engine, live.Options{Store: db, Log: log})
 	defer service.Close()
 	server := httptest.NewServer(handlers.New(handlers.Config{Engine: engine, Live: service, Logger: log}))
 	defer server.Close()

@@ -98,7 +98,7 @@ func TestSocket_AnAnswerIsWholeAfterManyReloads(t *testing.T) {
 		if got := c.Answers[2].Text; got != whole.String() {
 			t.Errorf("opened since %d the answer has %d bytes, want %d", since, len(got), whole.Len())
 		}
-		if got, want := c.Answers[2].HTML, markdown.Answer("", whole.String()); got != want {
+		if got, want := c.Answers[2].HTML, markdown.Answer(t.Context(), "", whole.String()); got != want {
 			t.Errorf("opened since %d the answer reads\n%s\nwant\n%s", since, got, want)
 		}
 	}

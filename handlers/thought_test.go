@@ -41,7 +41,7 @@ func TestSocket_AThoughtIsTheSameHoweverOneCameToIt(t *testing.T) {
 		})
 		defer func() {
 			late.Until("the end", late.Ended)
-			if got, want := late.Last().HTML, markdown.Answer(thought, said); got != want {
+			if got, want := late.Last().HTML, markdown.Answer(t.Context(), thought, said); got != want {
 				t.Errorf("opened after piece %d it reads\n%s\nwant\n%s", i, got, want)
 			}
 		}()
@@ -68,7 +68,7 @@ func TestSocket_AnAnswerThatEndsThinkingIsShownWhole(t *testing.T) {
 		}
 		answer.Finish()
 		c.Until("the end", c.Ended)
-		if got, want := c.Last().HTML, markdown.Answer(c.Last().Reasoning, c.Last().Text); got != want {
+		if got, want := c.Last().HTML, markdown.Answer(t.Context(), c.Last().Reasoning, c.Last().Text); got != want {
 			t.Errorf("%q reads\n%s\nwant\n%s", pieces, got, want)
 		}
 	}
@@ -103,7 +103,7 @@ func TestExport_ARawChatComesBackRaw(t *testing.T) {
 	}
 }
 
-func TestSocket_AnAnswerIsKeptInOneFormWhateverItsFamily(t *testing.T) {
+func TestSocket_AnAnswerIsStoredInOneFormWhateverItsFamily(t *testing.T) {
 	for _, c := range []struct {
 		handlerstest.Family
 		pieces          string // between ·
@@ -130,7 +130,7 @@ func TestSocket_AnAnswerIsKeptInOneFormWhateverItsFamily(t *testing.T) {
 		answer.Write(strings.Split(c.pieces, "·")...)
 		answer.Finish()
 		client.Until("the end", client.Ended)
-		if got := client.Last(); got.Reasoning != c.reasoning || got.Text != c.text || got.HTML != markdown.Answer(c.reasoning, c.text) {
+		if got := client.Last(); got.Reasoning != c.reasoning || got.Text != c.text || got.HTML != markdown.Answer(t.Context(), c.reasoning, c.text) {
 			t.Errorf("%s, %s: it is kept as %q and %q and shown as\n%s", c.Name, c.pieces, got.Reasoning, got.Text, got.HTML)
 		}
 	}

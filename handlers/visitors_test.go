@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -106,6 +107,32 @@ func TestVisitors_HaveADay(t *testing.T) {
 		c.Until("the answer", c.Ended)
 		if failure := c.Last().End.Error; (failure != nil) != (i == 1) || failure != nil && (failure.Code != fault.CodeDayUsed || !strings.Contains(failure.Message, "used up; there are new ones in")) {
 			t.Errorf("visit %d: the answer ended with %+v", i, failure)
+		}
+	}
+}
+
+// A visitor's pictures are in memory as long as their chats, so there is a limit to their bytes.
+func TestVisitors_UploadPicturesUpToTheirDay(t *testing.T) {
+	s, house := visited(t, visitors.Settings{Open: true, Answers: 30, Tokens: 20_000})
+	cookie := visit(t, s)
+	_, value, _ := strings.Cut(cookie, "=")
+	who, _, err := house.Enter(value, netip.MustParseAddr("192.168.1.20"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := pngOf(t, 5, 3)
+	post := func() handlerstest.Response {
+		return handlerstest.Post(t, s, "/pictures", file, "Origin", s.URL, "Accept", "application/json", "Cookie", cookie)
+	}
+	if got := post(); got.Status != http.StatusCreated {
+		t.Fatalf("the first picture got %d: %s", got.Status, got.Body)
+	}
+	if err := house.Picture(who, 100_000_000-2*len(file)); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int{http.StatusCreated, http.StatusTooManyRequests} {
+		if got := post(); got.Status != want || want == http.StatusTooManyRequests && !strings.Contains(got.Body, "your 100 MB for pictures of today have 0 B left") {
+			t.Errorf("picture %d after these got %d: %s", i+1, got.Status, got.Body)
 		}
 	}
 }

@@ -108,7 +108,7 @@ const (
 	StateReady   State = "ready"
 	StateFailed  State = "failed"
 
-	// StateUnloaded is the state after a model was unloaded because nobody had used it for a while.
+	// StateUnloaded is the state after a model was unloaded because it had not been used for a while.
 	// The next request loads it again.
 	StateUnloaded State = "unloaded"
 
@@ -151,7 +151,7 @@ type Status struct {
 	Running       int          `json:"running"`                // running answers
 	Queued        int          `json:"queued"`                 // waiting requests
 	WaitS         float64      `json:"wait_s"`                 // expected seconds until the last of them begins, as in Queued; 0: none waits, or unknown
-	EndS          float64      `json:"end_s,omitempty"`        // expected seconds until all answers that have begun have ended, as in Queued; 0: none has, or unknown
+	EndS          float64      `json:"end_s,omitempty"`        // expected seconds until all answers that have started have ended, as in Queued; 0: none has, or unknown
 	Decode        float64      `json:"decode_tok_s"`           // decode speed of the last steps, all sequences together; 0 when idle
 	Step          Step         `json:"step"`
 	Reads         Reads        `json:"reads"`
@@ -297,9 +297,9 @@ type Rendered struct {
 	Tokens []int32 `json:"tokens"`
 	Notice string  `json:"notice,omitempty"`
 
-	Pictures []int           `json:"pictures,omitempty"`        // how many of Tokens stand for each picture of the input
+	Pictures []int           `json:"pictures,omitempty"`        // how many of Tokens belong to each picture of the input
 	Grids    []PictureGrid   `json:"picture_grids,omitempty"`   // of each of them
-	Details  []PictureTokens `json:"picture_details,omitempty"` // how many would stand for each of them in each detail
+	Details  []PictureTokens `json:"picture_details,omitempty"` // how many would belong to each of them in each detail
 
 	Notes []string `json:"notes,omitempty"` // how the prompt differs from the conversation: see PromptNotes
 

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// keptBackups is how many backups there are at most; the oldest goes.
-const keptBackups = 7
+// maxBackups is how many backups there are at most; the oldest goes.
+const maxBackups = 7
 
 // Backup is a whole, checked copy of the database: a file that Restore puts back.
 // Backups keep what was erased after they were made.
@@ -207,7 +207,7 @@ func (s *Store) file(temporary string, version int) (Backup, error) {
 		return Backup{}, err
 	}
 	for i, b := range older {
-		if i < keptBackups-1 {
+		if i < maxBackups-1 {
 			continue
 		}
 		if err := os.Remove(b.Path); err != nil {
@@ -222,7 +222,7 @@ func (s *Store) file(temporary string, version int) (Backup, error) {
 }
 
 // Restore puts a backup in the place of the database of opt, which must not be open.
-// What was there is kept: it gets the first free name that ends in .replaced-N,
+// What was there is not overwritten: it gets the first free name that ends in .replaced-N,
 // together with its log. The backup is checked first. Links to its conversations are not put
 // back.
 func Restore(ctx context.Context, opt Options, backup string) (replaced string, err error) {

@@ -84,11 +84,11 @@ func backUpUnderLoad(t *testing.T) {
 
 func TestBackup_KeepsTheNewest(t *testing.T) {
 	s := newStore(t)
-	for range keptBackups + 2 {
+	for range maxBackups + 2 {
 		must[Backup](t)(s.Backup(ctx))
 	}
 	backups := must[[]Backup](t)(Backups(s.opt.Path))
-	if len(backups) != keptBackups || backups[0].Number != keptBackups+2 || backups[keptBackups-1].Number != 3 {
+	if len(backups) != maxBackups || backups[0].Number != maxBackups+2 || backups[maxBackups-1].Number != 3 {
 		t.Errorf("kept %+v", backups)
 	}
 	latest := len(must[[]migrations.Migration](t)(migrations.All()))
@@ -101,7 +101,7 @@ func TestBackup_KeepsTheNewest(t *testing.T) {
 	mustDo(t, os.WriteFile(filepath.Join(backupDir(s.opt.Path), "unfinished"), []byte("of a kill"), 0o600))
 	must[Backup](t)(s.Backup(ctx))
 	entries := must[[]os.DirEntry](t)(os.ReadDir(backupDir(s.opt.Path)))
-	if len(entries) != keptBackups+1 {
+	if len(entries) != maxBackups+1 {
 		t.Errorf("the folder holds %v", entries)
 	}
 }

@@ -31,7 +31,7 @@ func (e *InvalidError) Error() string { return e.Field + " " + e.Problem }
 
 // Unwrap returns what clients are told.
 func (e *InvalidError) Unwrap() error {
-	return fault.Invalid(e.Field, "the %s %s", e.Field, e.Problem)
+	return fault.Invalid(e.Field, "%s", "the "+e.Error())
 }
 
 // LockedError says that another process has the database.

@@ -15,7 +15,7 @@ const (
 	maxImportText = 4 << 20 // bytes of one message
 )
 
-// importing owns a conversation until all of it is there, so that nobody finds it.
+// importing is the owner of a conversation until it is complete, so that no person sees a part of one.
 const importing = "(importing)"
 
 // What is written of an import at once: others who write wait for no more.
@@ -44,8 +44,8 @@ type importer struct {
 // and returns what the conversation begins with and the id, in the list, of the message
 // that is shown last; 0 means the last one.
 //
-// The messages are written as they come, in batches between which others write. Nobody
-// sees any before all are there; what an error leaves is removed, and what a crash
+// The messages are written as they come, in batches between which others write. No reader
+// sees any before all are stored; what an error leaves is removed, and what a crash
 // leaves by the next Open. Import fails as CreateConversation does, with the error of the
 // list, and with an *InvalidError beyond MaxImport messages.
 func (s *Store) Import(ctx context.Context, owner string, list iter.Seq2[Message, error], about func() (Metadata, int64)) (c Conversation, err error) {
@@ -253,7 +253,7 @@ func (i *importer) publish(ctx context.Context, tx *sql.Tx, owner string, n *Met
 		append(n.values(), owner, shown, i.below[0], now, now, i.seq)...))
 }
 
-// discardImport removes what is there of an import that will not end.
+// discardImport removes what is stored of an import that will not end.
 func (s *Store) discardImport(ctx context.Context, seq int64) error {
 	for more := true; more; {
 		err := s.write(ctx, func(tx *sql.Tx) error {

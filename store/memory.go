@@ -17,7 +17,7 @@ func OpenMemory(ctx context.Context, opt Options) (*Store, error) {
 	if err := opt.setDefaults(); err != nil {
 		return nil, err
 	}
-	s := &Store{opt: opt, writer: writer{turn: make(chan struct{}, 1)}}
+	s := &Store{opt: opt, writer: writer{busy: make(chan struct{}, 1)}}
 	s.writer.db = s.pool(writerDSN(opt.Path), 1)
 	if err := s.openMemory(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("failed to open a database in memory: %w", err), s.shutPools())

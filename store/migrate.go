@@ -152,7 +152,7 @@ func check(ctx context.Context, db *sql.DB) (detail string, err error) {
 }
 
 // migrate brings the database from version found to that of this program, after a
-// backup if there is something to lose. A migration is there with all its statements
+// backup if there is something to lose. A migration is applied with all its statements
 // or not at all, so a process that dies here starts again where it was.
 func (s *Store) migrate(ctx context.Context, found int) error {
 	steps := s.opt.migrations[found:]

@@ -176,7 +176,7 @@ func (s *Store) DeletePreset(ctx context.Context, owner string, id int64) error 
 }
 
 // RestorePreset adds a preset that was deleted, under the id that it had. It fails with
-// ErrConflict if its name is taken, or if it is there.
+// ErrConflict if its name is taken, or if it exists.
 func (s *Store) RestorePreset(ctx context.Context, owner string, p Preset) error {
 	_, err := s.putPreset(ctx, owner, p, func(tx *sql.Tx, _ string) (int64, error) {
 		return insertPreset(ctx, tx, owner, p)

@@ -101,12 +101,12 @@ const subtree = `
 
 // showInstead shows another branch if leaf is among the messages that are deleted.
 func (s *Store) showInstead(ctx context.Context, tx *sql.Tx, owner, conversation string, leaf int64, m Message, below []int64) error {
-	var beside int64
+	var sibling int64
 	err := tx.QueryRowContext(ctx, `
 		SELECT coalesce(max(id), 0)
 		FROM messages
 		WHERE parent IS nullif(?, 0) AND id <> ? AND conversation = (SELECT seq FROM conversations WHERE id = ?)`,
-		m.Parent, m.ID, conversation).Scan(&beside)
+		m.Parent, m.ID, conversation).Scan(&sibling)
 	if err != nil {
 		return err
 	}
@@ -115,20 +115,20 @@ func (s *Store) showInstead(ctx context.Context, tx *sql.Tx, owner, conversation
 		shown = shown || id == leaf
 	}
 	if !shown {
-		_, err := tx.ExecContext(ctx, `UPDATE messages SET chosen = nullif(?, 0) WHERE id = ? AND chosen = ?`, beside, m.Parent, m.ID)
+		_, err := tx.ExecContext(ctx, `UPDATE messages SET chosen = nullif(?, 0) WHERE id = ? AND chosen = ?`, sibling, m.Parent, m.ID)
 		return err
 	}
-	if beside == 0 {
+	if sibling == 0 {
 		if _, err := tx.ExecContext(ctx, `UPDATE messages SET chosen = NULL WHERE id = ?`, m.Parent); err != nil {
 			return err
 		}
 		return show(ctx, tx, owner, conversation, m.Parent, m.Parent)
 	}
-	end, err := leafBelow(ctx, tx, beside)
+	end, err := leafBelow(ctx, tx, sibling)
 	if err != nil {
 		return err
 	}
-	return show(ctx, tx, owner, conversation, beside, end)
+	return show(ctx, tx, owner, conversation, sibling, end)
 }
 
 // leafBelow returns the end of the branch that was shown last below a message.

@@ -62,8 +62,8 @@ func newBallast(opt Options) *ballast {
 	return b
 }
 
-// fill takes the room if it is there to take. Without ballast the store works as
-// well, until the disk is full, so a failure is only logged.
+// fill writes the ballast if there is room for it. Without ballast the store works
+// until the disk is full, so a failure is only logged.
 func (b *ballast) fill(free int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -20,7 +20,7 @@
 // writes waits at most for the commit in flight and its own, not for each of those before
 // it: calls that wait are committed together, up to 64. One that fails changes nothing and
 // fails alone. Imports write in batches of at most 128 messages or 128 KiB, so that others
-// write in between; a backup copies from a snapshot and stops nobody. Erasing alone takes long, as
+// write in between; a backup copies from a snapshot and blocks nothing. Erasing alone takes long, as
 // it rewrites the index of the search: it is for a time when no answer runs.
 package store
 
@@ -98,7 +98,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opt: opt, lock: l, anew: isMissing(opt.Path, l), writer: writer{turn: make(chan struct{}, 1)}}
+	s := &Store{opt: opt, lock: l, anew: isMissing(opt.Path, l), writer: writer{busy: make(chan struct{}, 1)}}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(explain(err, opt.Path), s.shutPools(), l.abandon())
 	}
@@ -106,7 +106,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 }
 
 // isMissing reports whether there is no database at path although there was one: its lock file
-// or a backup of it is there.
+// or a backup of it exists.
 func isMissing(path string, l *lock) bool {
 	_, err := os.Stat(path)
 	backups, _ := Backups(path)

@@ -506,7 +506,7 @@ func TestWriters_AreNeverLockedOut(t *testing.T) {
 		t.Errorf("the database is damaged: %s %v", detail, err)
 	}
 	backups := must[[]Backup](t)(Backups(s.opt.Path))
-	if len(backups) != keptBackups {
-		t.Errorf("%d backups, want %d", len(backups), keptBackups)
+	if len(backups) != maxBackups {
+		t.Errorf("%d backups, want %d", len(backups), maxBackups)
 	}
 }

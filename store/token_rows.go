@@ -46,7 +46,7 @@ func (s *Store) putTokenRows(ctx context.Context, tx *sql.Tx, message int64, lis
 	return nil
 }
 
-// RowLimits are how long, and up to which size, the rows of all tokens are kept.
+// RowLimits are how long, and up to which size, the rows of all tokens are stored.
 type RowLimits struct {
 	Days      int `json:"days"`      // 1 to 3650
 	Megabytes int `json:"megabytes"` // of 2^20 bytes, 0 to 1048576

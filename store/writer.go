@@ -14,7 +14,7 @@ import (
 // in flight and its own.
 type writer struct {
 	db   *sql.DB
-	turn chan struct{} // holds a value while somebody writes
+	busy chan struct{} // holds a value while somebody writes
 
 	mu      sync.Mutex
 	waiting []*call
@@ -50,9 +50,9 @@ func (w *writer) write(ctx context.Context, do func(tx *sql.Tx) error, retry fun
 		}
 		<-c.done
 		return c.err
-	case w.turn <- struct{}{}:
+	case w.busy <- struct{}{}:
 	}
-	defer func() { <-w.turn }()
+	defer func() { <-w.busy }()
 	for {
 		select {
 		case <-c.done:
@@ -63,7 +63,7 @@ func (w *writer) write(ctx context.Context, do func(tx *sql.Tx) error, retry fun
 	}
 }
 
-// withdraw takes a call back, and reports whether it had not begun.
+// withdraw takes a call back, and reports whether it had not started.
 func (w *writer) withdraw(c *call) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,8 +106,8 @@ func (w *writer) run(group []*call, retry func(error) bool) {
 }
 
 // together carries out calls in one transaction, in which one that fails changes nothing, and
-// returns their errors. It is not ok, and nothing is changed, if an error ended the transaction
-// of all, as that of a full disk or of a statement that was interrupted does.
+// returns their errors. ok is false, and nothing is changed, if an error ended the whole
+// transaction: the disk is full, or a statement was interrupted.
 func (w *writer) together(group []*call) (errs []error, ok bool) {
 	tx, err := w.db.Begin()
 	if err != nil {

@@ -1,6 +1,11 @@
 package web
 
-import "strconv"
+import (
+	"context"
+	"strconv"
+
+	"m40-llm/web/lang"
+)
 
 // Activity is the page of the answers that are being generated or wait.
 type Activity struct {
@@ -11,12 +16,12 @@ type Activity struct {
 }
 
 // rest returns the line below the list; empty: there is nothing to add.
-func (a Activity) rest() string {
+func (a Activity) rest(ctx context.Context) string {
 	switch {
 	case a.Others != "":
-		return "Somebody else: " + a.Others + "."
+		return lang.T(ctx, "Somebody else: %s.", a.Others)
 	case len(a.Answers) == 0:
-		return "Nothing is being written just now."
+		return lang.T(ctx, "Nothing is being written just now.")
 	}
 	return ""
 }
@@ -34,9 +39,9 @@ type ActiveAnswer struct {
 
 func (a ActiveAnswer) id() string { return strconv.FormatInt(a.ID, 10) }
 
-func (a ActiveAnswer) stopLabel() string {
+func (a ActiveAnswer) stopLabel(ctx context.Context) string {
 	if a.Own {
-		return "Stop your answer"
+		return lang.T(ctx, "Stop your answer")
 	}
-	return "Stop the answer of " + a.Who
+	return lang.T(ctx, "Stop the answer of %s", a.Who)
 }

@@ -6,11 +6,14 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"encoding/json"
 	"io/fs"
 	"path"
 	"regexp"
 	"slices"
 	"sync"
+
+	"m40-llm/web/lang"
 )
 
 //go:embed static
@@ -42,6 +45,33 @@ var preloaded = []string{"app.js", "models.js"}
 
 var importLine = regexp.MustCompile(`(?m)^import .*'\./([a-z]+\.js)'$`)
 
+// scriptText matches the beginning of a call of t or tn in a script, and literal each of its texts in single quotes.
+var (
+	scriptText = regexp.MustCompile(`\bt\(('(?:[^'\\\n]|\\.)*')|\btn\([^,\n]+, ('(?:[^'\\\n]|\\.)*'), ('(?:[^'\\\n]|\\.)*')`)
+	escaped    = regexp.MustCompile(`\\(.)`)
+)
+
+// scriptTexts returns the texts of the catalogue that a script names.
+func scriptTexts(script []byte) (texts []string) {
+	for _, m := range scriptText.FindAllSubmatch(script, -1) {
+		for _, literal := range m[1:] {
+			if len(literal) > 0 {
+				texts = append(texts, escaped.ReplaceAllString(string(literal[1:len(literal)-1]), "$1"))
+			}
+		}
+	}
+	return texts
+}
+
+// languageScript returns the script that gives the scripts of a page their texts in a language.
+func languageScript(l lang.Language, keys []string) []byte {
+	texts, err := json.Marshal(lang.Texts(l, keys))
+	if err != nil {
+		panic(err) // strings
+	}
+	return []byte("globalThis.texts = " + string(texts) + "\n")
+}
+
 var load = sync.OnceValue(func() bundle {
 	b := bundle{assets: map[string]Asset{}}
 	sum := sha256.New()
@@ -53,20 +83,27 @@ var load = sync.OnceValue(func() bundle {
 	if err != nil {
 		panic(err) // the level is a constant
 	}
+	add := func(name string, body []byte) {
+		sum.Write([]byte(name))
+		sum.Write(body)
+		asset := Asset{Type: types[path.Ext(name)], Body: body}
+		if short := compress(z, body); len(short) < len(body) {
+			asset.Gzip = short
+		}
+		b.assets[name] = asset
+	}
+	var texts []string
 	for _, name := range names {
 		body, err := static.ReadFile(name)
 		if err != nil {
 			panic(err) // embedded
 		}
-		base := path.Base(name)
-		sum.Write([]byte(base))
-		sum.Write(body)
-		asset := Asset{Type: types[path.Ext(base)], Body: body}
-		if short := compress(z, body); len(short) < len(body) {
-			asset.Gzip = short
+		add(path.Base(name), body)
+		if path.Ext(name) == ".js" {
+			texts = append(texts, scriptTexts(body)...)
 		}
-		b.assets[base] = asset
 	}
+	add(string(lang.German)+".js", languageScript(lang.German, texts))
 	b.hash = hex.EncodeToString(sum.Sum(nil))[:12]
 	b.scripts = map[string][]string{}
 	for _, name := range preloaded {

@@ -2,8 +2,11 @@ package web
 
 import (
 	"cmp"
+	"context"
 	"net/url"
 	"slices"
+
+	"m40-llm/web/lang"
 )
 
 // Models is the page about the models on this machine.
@@ -40,6 +43,15 @@ type MemoryPart struct {
 	From  float64
 	Share float64 // of the whole, as From
 	Title string  // "qwen3-8b: 4.7 GB of weights"
+}
+
+// memoryKey explains the colours of the parts of memory.
+var memoryKey = []MemoryPart{
+	{Kind: "weights", Title: lang.Key("weights")},
+	{Kind: "cache", Title: lang.Key("KV cache, at most")},
+	{Kind: "work", Title: lang.Key("workspace")},
+	{Kind: "other", Title: lang.Key("other programs")},
+	{Kind: "bg", Title: lang.Key("free")},
 }
 
 // LoadedMemory is what a loaded model takes of a device, in words.
@@ -82,7 +94,7 @@ type Picker struct {
 }
 
 // NameOf returns what the page calls the model called name: that, so that it can be found everywhere else.
-func NameOf(name string) string { return cmp.Or(name, "No model") }
+func NameOf(ctx context.Context, name string) string { return cmp.Or(name, lang.T(ctx, "No model")) }
 
 // row is that of the chosen model; empty if there is none.
 func (p Picker) row() ModelRow {
@@ -93,15 +105,15 @@ func (p Picker) row() ModelRow {
 }
 
 // label is what the chosen model is called.
-func (p Picker) label() string { return NameOf(p.Chosen) }
+func (p Picker) label(ctx context.Context) string { return NameOf(ctx, p.Chosen) }
 
 // elsewhere reports whether a model is chosen that is not the loaded one.
 func (p Picker) elsewhere(e Engine) bool { return p.Chosen != "" && p.Chosen != e.ID }
 
 // answers is what the model is called that writes the next answers.
-func (p Picker) answers(e Engine) string {
+func (p Picker) answers(ctx context.Context, e Engine) string {
 	if p.elsewhere(e) {
-		return p.label()
+		return p.label(ctx)
 	}
 	return e.Name
 }
@@ -117,14 +129,14 @@ func (p Picker) continues(e Engine) bool {
 func (m Models) ownFirst() bool { return len(m.Rows) > 1 && m.Find.Query == "" }
 
 // caption names the list of models.
-func (m Models) caption() string {
+func (m Models) caption(ctx context.Context) string {
 	if slices.ContainsFunc(m.Rows, func(row ModelRow) bool { return row.Where != "" }) {
-		return "Models on this machine, and of other engines"
+		return lang.T(ctx, "Models on this machine, and of other engines")
 	}
-	return "Models on this machine"
+	return lang.T(ctx, "Models on this machine")
 }
 
-// AddLacks returns the number of l in Lacks, counted from 1, where it is added unless it is there; 0 if it
+// AddLacks returns the number of l in Lacks, counted from 1, where it is added unless it is in it; 0 if it
 // is empty.
 func (p *Picker) AddLacks(l Lacks) int {
 	if len(l.Reasons) == 0 {
@@ -143,28 +155,40 @@ func (p *Picker) AddLacks(l Lacks) int {
 func (p Picker) where() string { return p.row().Where }
 
 // note is what is said alongside the name of the chosen model. picker.js has these texts too.
-func (p Picker) note() string {
+func (p Picker) note(ctx context.Context) string {
 	switch where := p.where(); {
 	case p.missing():
-		return "not on this machine"
+		return lang.T(ctx, "not on this machine")
 	case where != "":
-		return "at " + where
+		return lang.T(ctx, "at %s", where)
 	}
-	return notes[p.row().State]
+	return lang.T(ctx, notes[p.row().State])
 }
 
 // notes are what note says of a model of this machine, by its state.
-var notes = map[string]string{"": "loads with the next message", "built in": "loads with the next message", "loading": "is being loaded", "loaded": "loaded", "in use": "loaded"}
+var notes = map[string]string{
+	"":         lang.Key("loads with the next message"),
+	"built in": lang.Key("loads with the next message"),
+	"loading":  lang.Key("is being loaded"),
+	"loaded":   lang.Key("loaded"),
+	"in use":   lang.Key("loaded"),
+}
+
+// inMemory reports whether the chosen model is loaded on this machine.
+func (p Picker) inMemory() bool {
+	row := p.row()
+	return row.Where == "" && (row.State == "loaded" || row.State == "in use")
+}
 
 // loads says when the chosen model is loaded, or where it runs.
-func (p Picker) loads() string {
+func (p Picker) loads(ctx context.Context) string {
 	if where := p.where(); where != "" {
-		return "It runs at " + where + "."
+		return lang.T(ctx, "It runs at %s.", where)
 	}
-	if s := p.row().State; s == "loaded" || s == "in use" {
-		return "It is in memory."
+	if p.inMemory() {
+		return lang.T(ctx, "It is in memory.")
 	}
-	return "It is loaded when the first message is sent."
+	return lang.T(ctx, "It is loaded when the first message is sent.")
 }
 
 // good says what the chosen model is good at.
@@ -176,15 +200,15 @@ func (p Picker) Offers(name string) bool {
 }
 
 // Chats reports whether the model can answer in a chat.
-func (m ModelRow) Chats() bool { return m.Error == "" && m.kind() == "" }
+func (m ModelRow) Chats() bool { return m.Error == "" && !m.Embeds && !m.Ranks }
 
 // kind says in words what the model does for programs instead of writing text; empty: it writes text.
-func (m ModelRow) kind() string {
+func (m ModelRow) kind(ctx context.Context) string {
 	switch {
 	case m.Embeds:
-		return "computes embeddings for programs"
+		return lang.T(ctx, "computes embeddings for programs")
 	case m.Ranks:
-		return "ranks documents for programs"
+		return lang.T(ctx, "ranks documents for programs")
 	}
 	return ""
 }
@@ -241,28 +265,30 @@ type Lacks struct {
 }
 
 // engine is what the engine that runs the model calls itself.
-func (m ModelRow) engine() string { return cmp.Or(m.Engine, "does not say") }
-
-// context is the context of a model that another engine runs.
-func (m ModelRow) context() string {
-	if m.Context == "" {
-		return "does not say"
-	}
-	return m.Context + " tokens"
+func (m ModelRow) engine(ctx context.Context) string {
+	return cmp.Or(m.Engine, lang.T(ctx, "does not say"))
 }
 
-func (m ModelRow) facts() string {
+// context is the context of a model that another engine runs.
+func (m ModelRow) context(ctx context.Context) string {
+	if m.Context == "" {
+		return lang.T(ctx, "does not say")
+	}
+	return lang.T(ctx, "%s tokens", m.Context)
+}
+
+func (m ModelRow) facts(ctx context.Context) string {
 	where := ""
 	if m.Where != "" {
-		where = "at " + m.Where
+		where = lang.T(ctx, "at %s", m.Where)
 	}
-	kind := m.kind()
+	kind := m.kind(ctx)
 	if m.Continues {
-		kind = "continues text"
+		kind = lang.T(ctx, "continues text")
 	}
 	sees := ""
 	if m.Sight == "true" {
-		sees = "sees pictures"
+		sees = lang.T(ctx, "sees pictures")
 	}
 	return joinFacts(where, m.Family, m.Experts, m.Parameters, m.Quant, m.Size, kind, sees, m.Loads)
 }
@@ -288,7 +314,7 @@ type ModelDetails struct {
 	Types    []TensorType
 	Metadata []Fact
 	Template bool   // its chat template can be previewed and edited
-	Kept     string // why it cannot be deleted; empty: it can
+	Locked   string // why it cannot be deleted; empty: it can
 	Loads    bool   // the person can load it, unload it and pin it
 	Deleting bool   // the person is asked whether to delete it
 
@@ -310,7 +336,7 @@ type Find struct {
 	Found   *Found
 }
 
-// Found is the file that a name stands for.
+// Found is the file that a name refers to.
 type Found struct {
 	Name     string
 	File     string // without its folders
@@ -344,15 +370,15 @@ type Quantisation struct {
 }
 
 // facts is what the columns say that a phone has no room for.
-func (q Quantisation) facts() string {
-	context, speed := "", ""
+func (q Quantisation) facts(ctx context.Context) string {
+	fits, speed := "", ""
 	if q.Context != "" {
-		context = "context " + q.Context
+		fits = lang.T(ctx, "context %s", q.Context)
 	}
 	if q.Speed != "" {
 		speed = q.Speed + " tok/s"
 	}
-	return joinFacts(q.Size, context, q.On, speed)
+	return joinFacts(q.Size, fits, q.On, speed)
 }
 
 // Sum compares what a download needs with what is free.
@@ -378,7 +404,7 @@ type Download struct {
 	Title string `json:"-"`
 	Quant string `json:"-"`
 	Error string `json:"-"` // why it failed
-	Model string `json:"-"` // name of the model that is there now
+	Model string `json:"-"` // name of the model that is loaded now
 	Note  string `json:"-"` // what was checked, and what is wrong with the model
 }
 
@@ -388,12 +414,8 @@ type News struct {
 	Downloads []Download `json:"downloads"`
 }
 
-func (m Models) summary() string {
-	noun := " models on this machine"
-	if len(m.Rows) == 1 {
-		noun = " model on this machine"
-	}
-	text := Thousands(len(m.Rows)) + noun
+func (m Models) summary(ctx context.Context) string {
+	text := lang.N(ctx, len(m.Rows), "%s model on this machine", "%s models on this machine", lang.Count(ctx, len(m.Rows)))
 	running := 0
 	for _, d := range m.Downloads {
 		if d.State == "running" {
@@ -401,7 +423,7 @@ func (m Models) summary() string {
 		}
 	}
 	if running > 0 {
-		text += " · " + Thousands(running) + " downloading"
+		text += " · " + lang.T(ctx, "%s downloading", lang.Count(ctx, running))
 	}
 	return text
 }

@@ -2,8 +2,11 @@ package web
 
 import (
 	"cmp"
+	"context"
 	"strconv"
 	"time"
+
+	"m40-llm/web/lang"
 )
 
 // People is the page of the people of a server, for its owner.
@@ -90,8 +93,8 @@ func limit(n int) string {
 }
 
 // summary returns the line about the person in the list of people, up to when their first device was last seen.
-func (a Account) summary() string {
-	text := Counted(len(a.Devices), "device") + ", " + Counted(len(a.Keys), "API key")
+func (a Account) summary(ctx context.Context) string {
+	text := lang.N(ctx, len(a.Devices), "%d device", "%d devices", len(a.Devices)) + ", " + lang.N(ctx, len(a.Keys), "%d API key", "%d API keys", len(a.Keys))
 	if len(a.Devices) > 0 {
 		text += ", "
 	}

@@ -3,6 +3,8 @@ package web
 import (
 	"context"
 	"slices"
+
+	"m40-llm/web/lang"
 )
 
 // place is a page that every other page has a link to.
@@ -15,12 +17,12 @@ func placesOf(ctx context.Context, chat string) []place {
 		chats = "/c/" + chat
 	}
 	all := []place{
-		{"/", "Chats", chats},
-		{"/models", "Models", "/models"},
-		{"/presets", "Presets", PresetsAddress("", chat)},
-		{"/activity", "Activity", "/activity"},
-		{"/settings", "Settings", "/settings"},
-		{"/help", "Help", "/help"},
+		{"/", lang.Key("Chats"), chats},
+		{"/models", lang.Key("Models"), "/models"},
+		{"/presets", lang.Key("Presets"), PresetsAddress("", chat)},
+		{"/activity", lang.Key("Activity"), "/activity"},
+		{"/settings", lang.Key("Settings"), "/settings"},
+		{"/help", lang.Key("Help"), "/help"},
 	}
 	if isVisitor(ctx) { // they have neither presets of their own nor devices
 		all = slices.DeleteFunc(all, func(p place) bool { return p.name == "/presets" || p.name == "/activity" })

@@ -1,10 +1,15 @@
 package web
 
 import (
+	"context"
 	"net/url"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/a-h/templ"
+
+	"m40-llm/web/lang"
 )
 
 // Presets is the page of presets: all of them, and one that is shown.
@@ -93,11 +98,11 @@ func (p Preset) differing() (n int) {
 	return n
 }
 
-func (p Preset) note() string {
+func (p Preset) note(ctx context.Context) string {
 	if n := p.differing(); n > 0 {
-		return counted(n, "setting differs", "settings differ") + " from " + p.Base
+		return lang.N(ctx, n, "%s setting differs from %s", "%s settings differ from %s", lang.Count(ctx, n), p.Base)
 	}
-	return "The same as " + p.Base
+	return lang.T(ctx, "The same as %s", p.Base)
 }
 
 // invalid are the attributes of a field with which something is wrong.
@@ -109,15 +114,9 @@ func (p Preset) invalid(key string) templ.Attributes {
 }
 
 // purpose returns what a built-in preset is for, as a sentence.
-func (p Preset) purpose() string {
-	return strings.ToUpper(p.About[:1]) + p.About[1:] + "."
-}
-
-func counted(n int, one, more string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return Thousands(n) + " " + more
+func (p Preset) purpose(ctx context.Context) string {
+	first, size := utf8.DecodeRuneInString(lang.T(ctx, p.About))
+	return string(unicode.ToUpper(first)) + lang.T(ctx, p.About)[size:] + "."
 }
 
 // DiffRow is one setting of two presets.
@@ -139,13 +138,13 @@ type DiffRow struct {
 type Choice struct{ Value, Label string }
 
 // Differs compares two values of a parameter.
-func (p Param) Differs(is, was float64) DiffRow {
-	r := DiffRow{Key: p.Key, Label: p.Label, Is: p.word(is), Was: p.word(was), Raw: p.format(is), Differs: is != was, Scaled: true, At: p.position(is), From: p.position(was)}
+func (p Param) Differs(ctx context.Context, is, was float64) DiffRow {
+	r := DiffRow{Key: p.Key, Label: p.Label, Is: p.word(ctx, is), Was: p.word(ctx, was), Raw: p.format(is), Differs: is != was, Scaled: true, At: p.position(is), From: p.position(was)}
 	if p.On != 0 {
-		r.Raw, r.Choices = number(is), []Choice{{"0", "off"}, {number(p.On), "on"}}
+		r.Raw, r.Choices = number(is), []Choice{{"0", lang.Key("off")}, {number(p.On), lang.Key("on")}}
 	}
 	if p.Off != "" && p.On == 0 {
-		r.Help = p.format(p.OffAt) + " is “" + p.Off + "”"
+		r.Help = lang.T(ctx, "%s is “%s”", p.format(p.OffAt), lang.T(ctx, p.Off))
 	}
 	return r
 }
@@ -162,12 +161,12 @@ func DiffText(key, label, is, was, empty string) DiffRow {
 }
 
 // word returns a value as the panel shows it.
-func (p Param) word(v float64) string {
+func (p Param) word(ctx context.Context, v float64) string {
 	if p.On != 0 && v == p.On {
-		return "on"
+		return lang.T(ctx, "on")
 	}
 	if p.Off != "" && v == p.OffAt {
-		return p.Off
+		return lang.T(ctx, p.Off)
 	}
 	return p.format(v)
 }

@@ -1,10 +1,13 @@
 package web
 
 import (
+	"context"
 	"net/url"
 	"slices"
 	"strconv"
 	"time"
+
+	"m40-llm/web/lang"
 )
 
 // Rail is the list of chats. It is part of the page, and GET /rail returns it alone when a chat
@@ -56,7 +59,7 @@ type Folder struct {
 	Chats int
 }
 
-// conversationGroup is what a heading stands above.
+// conversationGroup is a heading and the chats below it.
 type conversationGroup struct {
 	day   bool // it is one of the days, which depend on the zone
 	title string
@@ -67,26 +70,23 @@ type conversationGroup struct {
 }
 
 // moreText speaks of more only where some are shown: those of a folder may all be pinned.
-func (g conversationGroup) moreText() string {
-	switch {
-	case len(g.rows) > 0:
-		return Thousands(g.more) + " more"
-	case g.more == 1:
-		return "1 chat"
+func (g conversationGroup) moreText(ctx context.Context) string {
+	if len(g.rows) > 0 {
+		return lang.T(ctx, "%s more", lang.Count(ctx, g.more))
 	}
-	return Thousands(g.more) + " chats"
+	return lang.N(ctx, g.more, "%s chat", "%s chats", lang.Count(ctx, g.more))
 }
 
-func (g conversationGroup) moreLabel() string {
-	return g.moreText() + " in “" + g.title + "”"
+func (g conversationGroup) moreLabel(ctx context.Context) string {
+	return lang.T(ctx, "%s in “%s”", g.moreText(ctx), g.title)
 }
 
-// folderRows is how many chats of a folder stand among the others.
+// folderRows is how many chats of a folder are among the others.
 const folderRows = 5
 
 // groups puts the rows under headings: the pinned ones, then by folder, then by day.
 // What was searched for, what was put away and what is in one folder is one list.
-func (r Rail) groups() []conversationGroup {
+func (r Rail) groups(ctx context.Context) []conversationGroup {
 	if r.Query != "" || r.Archived || r.Folder != "" {
 		return []conversationGroup{{rows: r.Rows}}
 	}
@@ -104,11 +104,11 @@ func (r Rail) groups() []conversationGroup {
 	add := func(icon string, headings ...string) {
 		for _, heading := range headings {
 			if len(rows[heading]) > 0 {
-				out = append(out, conversationGroup{title: heading, icon: icon, rows: rows[heading]})
+				out = append(out, conversationGroup{title: lang.T(ctx, heading), icon: icon, rows: rows[heading]})
 			}
 		}
 	}
-	add("tack", "Pinned")
+	add("tack", lang.Key("Pinned"))
 	if !r.Later {
 		for _, f := range r.Folders {
 			shown := r.newest(foldered[f.Name])
@@ -116,7 +116,7 @@ func (r Rail) groups() []conversationGroup {
 		}
 	}
 	days := len(out)
-	add("", "Today", "Yesterday", "Last week", "Older")
+	add("", lang.Key("Today"), lang.Key("Yesterday"), lang.Key("Last week"), lang.Key("Older"))
 	for i := range out[days:] {
 		out[days+i].day = true
 	}
@@ -191,15 +191,15 @@ func (r Rail) address(row ConversationRow) string {
 func (r Rail) heading(row ConversationRow) string {
 	switch days := r.daysAgo(row.At); {
 	case row.Pinned:
-		return "Pinned"
+		return lang.Key("Pinned")
 	case days <= 0:
-		return "Today"
+		return lang.Key("Today")
 	case days == 1:
-		return "Yesterday"
+		return lang.Key("Yesterday")
 	case days <= 7:
-		return "Last week"
+		return lang.Key("Last week")
 	}
-	return "Older"
+	return lang.Key("Older")
 }
 
 // daysAgo counts midnights between at and now, which is not the same as hours: a
@@ -213,38 +213,40 @@ func (r Rail) daysAgo(at time.Time) int {
 }
 
 // when says when a chat was last used, as short as its age allows.
-func (r Rail) when(row ConversationRow) string {
+func (r Rail) when(ctx context.Context, row ConversationRow) string {
 	at := row.At.In(r.Now.Location())
 	switch days := r.daysAgo(at); {
 	case days <= 1:
 		return at.Format("15:04")
 	case days < 7:
-		return at.Format("Mon")
+		return lang.Date(ctx, at, "Mon")
 	case at.Year() == r.Now.Year():
-		return at.Format("2 Jan")
+		return lang.Date(ctx, at, "2 Jan")
 	}
-	return at.Format("Jan 2006")
+	return lang.Date(ctx, at, "Jan 2006")
 }
 
 // summary is the line under the list.
-func (r Rail) summary() string {
-	noun := " chats"
-	if len(r.Rows) == 1 {
-		noun = " chat"
-	}
-	switch {
-	case r.Query != "":
-		noun += " found"
-	case r.Archived:
-		noun += " archived"
-	case r.Folder != "":
-		noun += " in here"
-	}
+func (r Rail) summary(ctx context.Context) string {
+	n := len(r.Rows)
+	count := lang.Count(ctx, n)
 	switch {
 	case r.Later:
-		noun = " older" + noun
+		return lang.N(ctx, n, "%s older chat", "%s older chats", count)
+	case r.Query != "" && r.Older != "":
+		return lang.N(ctx, n, "%s newest chat found", "%s newest chats found", count)
+	case r.Query != "":
+		return lang.N(ctx, n, "%s chat found", "%s chats found", count)
+	case r.Archived && r.Older != "":
+		return lang.N(ctx, n, "%s newest chat archived", "%s newest chats archived", count)
+	case r.Archived:
+		return lang.N(ctx, n, "%s chat archived", "%s chats archived", count)
+	case r.Folder != "" && r.Older != "":
+		return lang.N(ctx, n, "%s newest chat in here", "%s newest chats in here", count)
+	case r.Folder != "":
+		return lang.N(ctx, n, "%s chat in here", "%s chats in here", count)
 	case r.Older != "":
-		noun = " newest" + noun
+		return lang.N(ctx, n, "%s newest chat", "%s newest chats", count)
 	}
-	return Thousands(len(r.Rows)) + noun
+	return lang.N(ctx, n, "%s chat", "%s chats", count)
 }

@@ -34,11 +34,11 @@ func TestRail_GroupsByDayNotByHours(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := Rail{Rows: []ConversationRow{c.row}, Now: now}
-			groups := r.groups()
+			groups := r.groups(t.Context())
 			if len(groups) != 1 || groups[0].title != c.heading {
 				t.Errorf("got the groups %+v, want %q", groups, c.heading)
 			}
-			if got := r.when(c.row); got != c.when {
+			if got := r.when(t.Context(), c.row); got != c.when {
 				t.Errorf("got the time %q, want %q", got, c.when)
 			}
 		})
@@ -51,7 +51,7 @@ func TestRail_HeadingsKeepTheirOrder(t *testing.T) {
 		{ID: "old", At: now.AddDate(0, -3, 0)}, {ID: "today", At: now}, {ID: "pinned", At: now, Pinned: true}, {ID: "later", At: now},
 	}}
 	var got []string
-	for _, g := range r.groups() {
+	for _, g := range r.groups(t.Context()) {
 		got = append(got, g.title)
 		for _, row := range g.rows {
 			got = append(got, row.ID)
@@ -61,7 +61,7 @@ func TestRail_HeadingsKeepTheirOrder(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	r.Query = "x"
-	if groups := r.groups(); len(groups) != 1 || groups[0].title != "" || len(groups[0].rows) != 4 {
+	if groups := r.groups(t.Context()); len(groups) != 1 || groups[0].title != "" || len(groups[0].rows) != 4 {
 		t.Errorf("what was searched for is grouped: %+v", groups)
 	}
 }
@@ -75,7 +75,7 @@ func TestRail_FoldersStandBetweenPinnedChatsAndDays(t *testing.T) {
 		r.Rows = append(r.Rows, ConversationRow{ID: fmt.Sprint("w", i+1), At: now, Folder: "Work"})
 	}
 	groups := func() (list []string) {
-		for _, g := range r.groups() {
+		for _, g := range r.groups(t.Context()) {
 			var ids []string
 			for _, row := range g.rows {
 				ids = append(ids, row.ID)
@@ -129,7 +129,7 @@ func TestRail_SaysHowManyThereAre(t *testing.T) {
 		"2 chats found":    {Rows: rows(2), Query: "x"},
 		"3 chats archived": {Rows: rows(3), Archived: true},
 	} {
-		if got := r.summary(); got != want {
+		if got := r.summary(t.Context()); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -142,7 +142,7 @@ func TestRail_AFolderWhoseChatsArePinnedSaysHowManyItHas(t *testing.T) {
 		"1,200 chats": {more: 1200},
 		"2 more":      {more: 2, rows: []ConversationRow{row}},
 	} {
-		if got := g.moreText(); got != want {
+		if got := g.moreText(t.Context()); got != want {
 			t.Errorf("%d behind %d rows reads %q, want %q", g.more, len(g.rows), got, want)
 		}
 	}

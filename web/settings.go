@@ -1,11 +1,19 @@
 package web
 
+import (
+	"context"
+
+	"m40-llm/web/lang"
+)
+
 // Settings is the page of what holds for all chats.
 type Settings struct {
 	Address  string // of the program, without a slash at the end
 	Model    string // for examples
 	NeedsKey bool   // requests of programs on other machines must have a key
 	Keys     string // address of the page on which keys are created; empty: there are none
+
+	Language lang.Language // that the browser chose; empty: none
 
 	Manages bool // the person may change limits
 	Limits  *Limits
@@ -26,7 +34,7 @@ type Visitors struct {
 	Open            bool
 	Answers, Tokens string // of one of them a day
 	Here            int    // there are so many now
-	Impossible      string // why nobody can be let in; empty: they can
+	Impossible      string // why visitors cannot be let in; empty: they can
 }
 
 // Limits are those of what is stored alongside the texts of chats.
@@ -39,9 +47,10 @@ type Limits struct {
 
 // themes and textSizes are the choices of the page; early.js applies them before the first paint. An empty value is the default.
 var (
-	themes    = []choiceOf{{"", "System"}, {"light", "Light"}, {"dark", "Dark"}}
-	textSizes = []choiceOf{{"small", "Small"}, {"", "Normal"}, {"large", "Large"}, {"larger", "Larger"}}
-	enters    = []choiceOf{{"sends", "Enter sends"}, {"line", "Ctrl Enter sends"}}
+	themes    = []choiceOf{{"", lang.Key("System")}, {"light", lang.Key("Light")}, {"dark", lang.Key("Dark")}}
+	textSizes = []choiceOf{{"small", lang.Key("Small")}, {"", lang.Key("Normal")}, {"large", lang.Key("Large")}, {"larger", lang.Key("Larger")}}
+	languages = []choiceOf{{"", lang.Key("System")}, {string(lang.English), "English"}, {string(lang.German), "Deutsch"}}
+	enters    = []choiceOf{{"sends", lang.Key("Enter sends")}, {"line", lang.Key("Ctrl Enter sends")}}
 )
 
 type choiceOf struct{ value, text string }
@@ -65,12 +74,9 @@ func (s Settings) examples() []example {
 }
 
 // number says how many visitors there are.
-func (v Visitors) number() string {
-	switch v.Here {
-	case 0:
-		return "Nobody is here now."
-	case 1:
-		return "1 visitor is here now."
+func (v Visitors) number(ctx context.Context) string {
+	if v.Here == 0 {
+		return lang.T(ctx, "Nobody is here now.")
 	}
-	return Thousands(v.Here) + " visitors are here now."
+	return lang.N(ctx, v.Here, "%s visitor is here now.", "%s visitors are here now.", lang.Count(ctx, v.Here))
 }

@@ -1,8 +1,11 @@
 package web
 
 import (
+	"context"
 	"strconv"
 	"time"
+
+	"m40-llm/web/lang"
 )
 
 // Sharing is the page on which the owner creates and ends links to a chat.
@@ -47,14 +50,11 @@ type QRCode struct {
 func (q QRCode) side() string { return strconv.Itoa(q.Size) }
 
 // readers returns a sentence about the number of readers.
-func (s Share) readers() string {
-	switch s.Followers {
-	case 0:
-		return "Nobody is reading now."
-	case 1:
-		return "1 person is reading now."
+func (s Share) readers(ctx context.Context) string {
+	if s.Followers == 0 {
+		return lang.T(ctx, "Nobody is reading now.")
 	}
-	return strconv.Itoa(s.Followers) + " people are reading now."
+	return lang.N(ctx, s.Followers, "%d person is reading now.", "%d people are reading now.", s.Followers)
 }
 
 // SharedChat is the page of a shared chat.
@@ -90,28 +90,28 @@ type WriteForm struct {
 func (p WriteForm) path() string { return "/s/" + p.Token }
 
 // WriteAccessText returns the sentence about a state of a WriteAccess.
-func WriteAccessText(state string) string {
+func WriteAccessText(ctx context.Context, state string) string {
 	switch state {
 	case "asks":
-		return "You asked to write here. The owner decides."
+		return lang.T(ctx, "You asked to write here. The owner decides.")
 	case "refused":
-		return "The owner did not let you write."
+		return lang.T(ctx, "The owner did not let you write.")
 	case "missed":
-		return "The owner did not answer."
+		return lang.T(ctx, "The owner did not answer.")
 	case "ended":
-		return "The owner has taken the keyboard back."
+		return lang.T(ctx, "The owner has taken the keyboard back.")
 	case "idle":
-		return "The keyboard went back to the owner, because you wrote nothing for a while."
+		return lang.T(ctx, "The keyboard went back to the owner, because you wrote nothing for a while.")
 	}
 	return ""
 }
 
 // link returns the text of the link to WritePage.
-func (k WriteAccess) link() string {
+func (k WriteAccess) link(ctx context.Context) string {
 	if k.State == "writes" {
-		return "Write"
+		return lang.T(ctx, "Write")
 	}
-	return "Ask to write"
+	return lang.T(ctx, "Ask to write")
 }
 
 // path returns the path of the page.
@@ -136,33 +136,33 @@ type SharedTurn struct {
 	Pictures []Picture // of a question
 }
 
-func (t SharedTurn) who() string {
+func (t SharedTurn) who(ctx context.Context) string {
 	switch {
 	case t.Result:
-		return "Result"
+		return lang.T(ctx, "Result")
 	case t.You:
-		return "Question"
+		return lang.T(ctx, "Question")
 	case t.Speaker == "":
-		return "Answer"
+		return lang.T(ctx, "Answer")
 	}
 	return t.Speaker
 }
 
-func (t SharedTurn) label() string {
+func (t SharedTurn) label(ctx context.Context) string {
 	if t.Author != "" {
-		return t.Author + ", guest"
+		return lang.T(ctx, "%s, guest", t.Author)
 	}
-	return t.who()
+	return t.who(ctx)
 }
 
 func (t SharedTurn) anchor() string { return "m-" + strconv.FormatInt(t.ID, 10) }
 
 // status returns whether the page is live.
-func (p SharedChat) status() string {
+func (p SharedChat) status(ctx context.Context) string {
 	if p.Live {
-		return "Live"
+		return lang.T(ctx, "Live")
 	}
-	return "Shared as it was"
+	return lang.T(ctx, "Shared as it was")
 }
 
 // momentForms are the forms of the component moment.

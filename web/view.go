@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"m40-llm/web/lang"
 )
 
 // Page is the whole playground page.
@@ -23,6 +25,7 @@ type Page struct {
 	Raw         bool // the chat is sent to the model without a chat template
 	System      string
 	Draft       string       // text that could not be sent
+	Detail      string       // in which the model should read the pictures that could not be sent; empty: in full
 	Problem     Problem      // why it could not be sent
 	Once        string       // id of the composer's form, so that submitting it twice sends one message
 	Follows     bool         // the page contains GrowingAnswerMark in place of the running answer
@@ -37,7 +40,7 @@ type Page struct {
 	Origin      string // id of the chat from which this one was forked; empty: none
 	OriginTitle string
 	At          int64 // id of the message in the address; 0: none
-	Beside      bool  // the message At is not in the active branch
+	OffBranch   bool  // the message At is not in the active branch
 	Rail        Rail
 	Picker      Picker
 	Engine      Engine
@@ -52,14 +55,14 @@ type Page struct {
 
 // Groups of settings. Everyday is always visible; Lists and Tools are sections of their own, and the others are together
 // below More samplers.
-const (
+var (
 	Everyday   = ""
-	Thoughts   = "Thoughts"
-	Cutting    = "Cutting"
-	Variety    = "Variety"
-	Repetition = "Repetition"
-	Lists      = "Texts"
-	Tools      = "Tools"
+	Thoughts   = lang.Key("Thoughts")
+	Cutting    = lang.Key("Cutting")
+	Variety    = lang.Key("Variety")
+	Repetition = lang.Key("Repetition")
+	Lists      = lang.Key("Texts")
+	Tools      = lang.Key("Tools")
 )
 
 // groups are those below More samplers, in display order.
@@ -70,6 +73,7 @@ type TextList struct {
 	Key       string // JSON name of the setting
 	Label     string
 	One       string // name for one of the strings
+	Add       string // label of the button that adds one
 	Group     string
 	DependsOn string // as in Param
 	Most      int    // maximum number of strings
@@ -316,94 +320,77 @@ func (p Param) scale() string {
 	return "linear"
 }
 
-func (t Turn) who() string {
+func (t Turn) who(ctx context.Context) string {
 	if t.Result {
-		return "Result"
+		return lang.T(ctx, "Result")
 	}
 	if t.You {
-		return "You"
+		return lang.T(ctx, "You")
 	}
-	return cmp.Or(t.Speaker, "Answer")
+	return cmp.Or(t.Speaker, lang.T(ctx, "Answer"))
 }
 
 // anchor returns the id of the element, which is the fragment of an address of the message.
 func (t Turn) anchor() string { return "m-" + strconv.FormatInt(t.ID, 10) }
 
-func (t Turn) label() string {
+func (t Turn) label(ctx context.Context) string {
 	if t.Author != "" {
-		return t.Author + ", guest"
+		return lang.T(ctx, "%s, guest", t.Author)
 	}
 	if t.You {
-		return t.who()
+		return t.who(ctx)
 	}
-	return "Answer"
+	return lang.T(ctx, "Answer")
 }
 
-// kept returns the text in an empty chat about where chats are stored.
-func kept(ctx context.Context) string {
+// storageNotice returns the text in an empty chat about where chats are stored.
+func storageNotice(ctx context.Context) string {
 	if isVisitor(ctx) {
-		return "Your chats end with your browser."
+		return lang.T(ctx, "Your chats end with your browser.")
 	}
-	return "Chats are kept on this server."
+	return lang.T(ctx, "Chats are kept on this server.")
 }
 
-// lesson is a prompt in an empty chat. When its answer is there, the page opens a view of it: its tokens, a contact
+// lesson is a prompt in an empty chat. When its answer has ended, the page opens a view of it: its tokens, a contact
 // sheet, or its tokens and the slider of a setting.
 type lesson struct{ title, prompt, opens, shows string }
 
 // lessons have prompts to which even the built-in model gives other answers with other seeds.
 var lessons = []lesson{
-	{"See how sure it was of each word", "Tell me a short story about a lighthouse", "tokens", "Opens the tokens of the answer"},
-	{"Twelve answers at once", "Tell me a joke", "sheet", "Opens the contact sheet"},
-	{"Move top-p and watch words disappear", "Tell me a story about a fox", "top_p", "Opens the tokens beside the slider"},
+	{lang.Key("See how sure it was of each word"), lang.Key("Tell me a short story about a lighthouse"), "tokens", lang.Key("Opens the tokens of the answer")},
+	{lang.Key("Twelve answers at once"), lang.Key("Tell me a joke"), "sheet", lang.Key("Opens the contact sheet")},
+	{lang.Key("Move top-p and watch words disappear"), lang.Key("Tell me a story about a fox"), "top_p", lang.Key("Opens the tokens beside the slider")},
 }
 
 // shortcut is a line in the list of keyboard shortcuts.
 type shortcut struct{ keys, does string }
 
 var shortcuts = []shortcut{
-	{"Enter", "send"},
-	{"Shift + Enter", "new line"},
-	{"Esc", "close what is open, else stop writing, else leave the empty message"},
-	{"/, Ctrl + K", "search the chats"},
-	{"n", "new chat"},
-	{"j, k", "next, previous message"},
-	{"arrows", "from chat to chat in the list, and to a chat’s menu"},
-	{"[, ]", "earlier, later version of it"},
-	{"r", "answer again"},
-	{"e", "edit the message"},
-	{"c", "copy it"},
-	{"f", "new chat from there"},
-	{"g", "contact sheet: many answers to it side by side"},
-	{"t", "its tokens and their probabilities"},
-	{"m", "what each sampler did, at a token"},
-	{"1 to 9", "go on with that candidate of a token instead"},
-	{"u", "next token at which the model was unsure, with Shift the one before"},
-	{"b", "branches of the chat"},
-	{"p", "choose a preset"},
-	{"?", "this list"},
+	{"Enter", lang.Key("send")},
+	{lang.Key("Shift + Enter"), lang.Key("new line")},
+	{lang.Key("Esc"), lang.Key("close what is open, else stop writing, else leave the empty message")},
+	{lang.Key("/, Ctrl + K"), lang.Key("search the chats")},
+	{"n", lang.Key("new chat")},
+	{"j, k", lang.Key("next, previous message")},
+	{lang.Key("arrows"), lang.Key("from chat to chat in the list, and to a chat’s menu")},
+	{"[, ]", lang.Key("earlier, later version of it")},
+	{"r", lang.Key("answer again")},
+	{"e", lang.Key("edit the message")},
+	{"c", lang.Key("copy it")},
+	{"f", lang.Key("new chat from there")},
+	{"g", lang.Key("contact sheet: many answers to it side by side")},
+	{"t", lang.Key("its tokens and their probabilities")},
+	{"m", lang.Key("what each sampler did, at a token")},
+	{lang.Key("1 to 9"), lang.Key("go on with that candidate of a token instead")},
+	{"u", lang.Key("next token at which the model was unsure, with Shift the one before")},
+	{"b", lang.Key("branches of the chat")},
+	{"p", lang.Key("choose a preset")},
+	{"?", lang.Key("this list")},
 }
 
 var sliderKeys = []shortcut{
-	{"arrows", "one step, with Shift ten"},
-	{"Alt + arrows", "to the next value that cuts another candidate"},
-	{"Home, End", "least, most"},
-	{"Backspace", "back to the preset’s value"},
-}
-
-// Counted returns n with a noun in singular or plural: 1 token, 8,192 tokens.
-func Counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return Thousands(n) + " " + what + "s"
-}
-
-// Thousands formats n with commas between groups of three digits: 8,192.
-func Thousands(n int) string {
-	s := strconv.Itoa(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
+	{lang.Key("arrows"), lang.Key("one step, with Shift ten")},
+	{lang.Key("Alt + arrows"), lang.Key("to the next value that cuts another candidate")},
+	{lang.Key("Home, End"), lang.Key("least, most")},
+	{lang.Key("Backspace"), lang.Key("back to the preset’s value")},
 }

@@ -64,9 +64,9 @@ func TestRealWeightsHaveTheTokensAndProbabilitiesOfTransformers(t *testing.T) {
 			}
 			var want reference
 			readReference(t, m.file+".json", &want)
-			step("greedy tokens, beside transformers", func(t *testing.T) string { return compareGreedy(t, base, want) })
-			step("log-probabilities, beside transformers", func(t *testing.T) string { return compareTexts(t, base, want) })
-			step("token ids of texts, beside llama.cpp and tokenizers", func(t *testing.T) string { return compareTokens(t, base, m.file) })
+			step("greedy tokens, compared with transformers", func(t *testing.T) string { return compareGreedy(t, base, want) })
+			step("log-probabilities, compared with transformers", func(t *testing.T) string { return compareTexts(t, base, want) })
+			step("token ids of texts, compared with llama.cpp and tokenizers", func(t *testing.T) string { return compareTokens(t, base, m.file) })
 		})
 	}
 }
@@ -181,5 +181,5 @@ func TestRealEmbeddingsAreThoseOfTransformers(t *testing.T) {
 			t.Errorf("%.40q: the cosine is %.7f", c.Text, dot)
 		}
 	}
-	add(result{"all-MiniLM-L6-v2 F16", "", "embeddings, beside transformers", fmt.Sprintf("cosines of %d texts are at least %.6f", len(want.Cases), worst)})
+	add(result{"all-MiniLM-L6-v2 F16", "", "embeddings, compared with transformers", fmt.Sprintf("cosines of %d texts are at least %.6f", len(want.Cases), worst)})
 }

@@ -1,4 +1,4 @@
-// Package emutest builds the emulated GPU for tests.
+// Package emutest builds the emulated GPU for tests and opens devices for them.
 package emutest
 
 import (
@@ -32,7 +32,11 @@ var build = sync.OnceValues(func() (output []byte, err error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return nil, err
 	}
-	return exec.Command("make", "-j", strconv.Itoa(runtime.NumCPU()), "-C", filepath.Join(root, "cudakern"), "emu").CombinedOutput()
+	args := []string{"-j", strconv.Itoa(runtime.NumCPU()), "-C", filepath.Join(root, "cudakern"), "emu"}
+	if !fixtures.Check() {
+		args = append(args, "LEVEL=test")
+	}
+	return exec.Command("make", args...).CombinedOutput()
 })
 
 // Library returns the path of the driver for tests, for cudakern.Load: M40_LLM_LIBCUDA if it is set, else the

@@ -43,7 +43,7 @@ func Read(name string) ([]byte, error) {
 }
 
 // archiveOf returns the archive of a module's family, whose name is the module's, or what is left of that without the type of weights
-// behind an underscore. Types may have underscores, too.
+// after an underscore. Types may have underscores, too.
 func archiveOf(module string) ([]byte, error) {
 	for family := module; ; {
 		file, err := files.ReadFile(family + Suffix)

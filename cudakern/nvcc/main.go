@@ -441,7 +441,7 @@ func readBudget(name string) (map[string]int, error) {
 	return budget, nil
 }
 
-// maxSpill is how many bytes of the stack a kernel may use. In a resident kernel, what is needed behind a phase and the parameters of attention take registers that they
+// maxSpill is how many bytes of the stack a kernel may use. In a resident kernel, what is needed after a phase and the parameters of attention take registers that they
 // do not take in a kernel of its own, and the limit is what leaves room for two blocks of 256 threads. mma.cu says what waits on the stack. While rows of a product of few
 // rows are normalized, up to 10 words do, once for all products. In products of 16 rows, addresses do, which are computed once, and in attention those of the next codes of quantized caches, or of sixteen queries over a latent cache of any format.
 func maxSpill(kernel string) int {

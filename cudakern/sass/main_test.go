@@ -75,13 +75,13 @@ func TestCostReturnsAnErrorForCodeThatItCannotCount(t *testing.T) {
 	}
 }
 
-func TestATokenTakesTheTimeOfItsWeightsCacheLaunchesAndMeetings(t *testing.T) {
+func TestATokenTakesTheTimeOfItsWeightsCacheLaunchesAndBarriers(t *testing.T) {
 	s := shape{layers: 2, kv: 64, biases: 3, matrices: []matrix{{1 << 20, 512, 2, "f16"}, {1 << 20, 512, 1, "q8_0"}}}
 	// Products with f16 are bound by memory, those with q8_0 by arithmetic.
 	got, err := s.token(map[string]float64{"f16": 1e15, "q8_0": 1e11})
 	work := 2*(1<<30)/(share*memory)*1e6 + 17<<25/(busy*1e11)*1e6 + 2*attending + 2*512*64*4/(share*memory)*1e6
-	if err != nil || got.launches != 21 || got.meetings != 18 || math.Abs(got.work-work) > 1e-6*work || got.bytes != 2*(1<<30)+17<<25 ||
-		got.graph != got.work+21*launching || got.resident != got.work+18*meeting {
+	if err != nil || got.launches != 21 || got.barriers != 18 || math.Abs(got.work-work) > 1e-6*work || got.bytes != 2*(1<<30)+17<<25 ||
+		got.graph != got.work+21*launching || got.resident != got.work+18*barrier {
 		t.Errorf("got %+v, %v, want %g µs of work", got, err, work)
 	}
 	if _, err := s.token(map[string]float64{"f16": 1e15}); err == nil {

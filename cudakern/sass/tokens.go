@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// What a token takes on a Tesla M40 beside the arithmetic of its products. None of it was measured there.
+// What a token takes on a Tesla M40 in addition to the arithmetic of its products. None of it was measured there.
 const (
 	share     = 0.82    // of the memory bandwidth that products and attention reach
 	busy      = 0.6     // of the rate that the busiest unit allows
 	launching = 4.0     // µs from the end of a launch of a graph to when the next one computes
-	meeting   = 1.5     // µs from when the last block arrives at a barrier of the resident kernel to when all compute
-	attending = 22.6    // µs of attention behind few positions: 12.7 on an H200 of 1.98 GHz
+	barrier   = 1.5     // µs from when the last block arrives at a barrier of the resident kernel to when all compute
+	attending = 22.6    // µs of attention to few positions: 12.7 on an H200 of 1.98 GHz
 	positions = 512     // in the cache, float16
 	cacheSize = 2 * 2   // bytes of a key and a value
 	microsec  = 1000000 // in a second
@@ -30,7 +30,7 @@ type shape struct {
 	name     string
 	layers   int
 	kv       int // elements of a key
-	biases   int // launches of a layer that add one, behind the same meeting
+	biases   int // launches of a layer that add one, before the same barrier
 	matrices []matrix
 }
 
@@ -58,7 +58,7 @@ func shapes() []shape {
 type token struct {
 	bytes               float64 // of weights
 	work                float64 // µs of products and attention
-	launches, meetings  int
+	launches, barriers  int
 	graph, resident     float64 // µs
 	bound, fast, faster float64 // tokens per second: by memory bandwidth alone, of a graph, of the resident kernel
 }
@@ -80,22 +80,22 @@ func (s shape) token(rates map[string]float64) (t token, err error) {
 	// A layer: queries, keys and values; attention; its product; gate and up; down. Then the embedding, the last norm, the output layer,
 	// and two launches for the candidates. The resident kernel also meets when it has taken a command.
 	t.launches = s.layers*(5+s.biases) + 5
-	t.meetings = s.layers*(5+min(s.biases, 1)) + 6
-	t.graph, t.resident = t.work+launching*float64(t.launches), t.work+meeting*float64(t.meetings)
+	t.barriers = s.layers*(5+min(s.biases, 1)) + 6
+	t.graph, t.resident = t.work+launching*float64(t.launches), t.work+barrier*float64(t.barriers)
 	t.bound, t.fast, t.faster = memory/t.bytes, microsec/t.graph, microsec/t.resident
 	return t, nil
 }
 
 // printTokens prints the estimate for both ways to decode.
 func printTokens(out io.Writer, rates map[string]float64) error {
-	fmt.Fprintln(out, "\n| model | weights, GB | products and attention, ms | launches | graph, ms | tokens/s | meetings | resident kernel, ms | tokens/s | bandwidth alone, tokens/s |")
+	fmt.Fprintln(out, "\n| model | weights, GB | products and attention, ms | launches | graph, ms | tokens/s | barriers | resident kernel, ms | tokens/s | bandwidth alone, tokens/s |")
 	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|")
 	for _, s := range shapes() {
 		t, err := s.token(rates)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		fmt.Fprintf(out, "| %s | %.2f | %.2f | %d | %.2f | %.0f | %d | %.2f | %.0f | %.0f |\n", s.name, t.bytes/1e9, t.work/1e3, t.launches, t.graph/1e3, math.Round(t.fast), t.meetings, t.resident/1e3, math.Round(t.faster), math.Round(t.bound))
+		fmt.Fprintf(out, "| %s | %.2f | %.2f | %d | %.2f | %.0f | %d | %.2f | %.0f | %.0f |\n", s.name, t.bytes/1e9, t.work/1e3, t.launches, t.graph/1e3, math.Round(t.fast), t.barriers, t.resident/1e3, math.Round(t.faster), math.Round(t.bound))
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Principal is on whose behalf a use case runs: a person, or whoever has the link to a shared
-// chat. The zero value is nobody, who may do nothing.
+// chat. The zero value is an anonymous client, which may do nothing.
 type Principal struct {
 	Owner  string       // id of the person, which is the owner of everything of theirs; empty: no person
 	Role   Role         // of the person
@@ -63,7 +63,7 @@ func With(ctx context.Context, who Principal) context.Context {
 	return context.WithValue(ctx, contextKey{}, who)
 }
 
-// PrincipalOf returns the principal in a context: nobody, unless With put one there.
+// PrincipalOf returns the principal that With put into a context, or the zero value.
 func PrincipalOf(ctx context.Context) Principal {
 	who, _ := ctx.Value(contextKey{}).(Principal)
 	return who

@@ -21,6 +21,7 @@ import (
 	"m40-llm/infer/fault"
 	"m40-llm/store"
 	"m40-llm/web"
+	"m40-llm/web/lang"
 )
 
 // Handlers serves the pages. All fields must be set.
@@ -78,7 +79,7 @@ func (h *Handlers) showList(c echo.Context, status int, p web.People) error {
 func (h *Handlers) add(c echo.Context) error {
 	name := c.FormValue("name")
 	p, err := h.People.Add(c.Request().Context(), principal(c), name)
-	if f := failure.Describe(err); f.Code == fault.CodeInvalid || f.Code == fault.CodeNameTaken {
+	if f := failure.For(c.Request().Context(), err); f.Code == fault.CodeInvalid || f.Code == fault.CodeNameTaken {
 		return h.showList(c, f.Status, web.People{Problem: f.Text, Name: name})
 	}
 	if err != nil {
@@ -125,7 +126,7 @@ func (h *Handlers) showInvitation(c echo.Context, person string) error {
 	return h.showAccount(c, person, func(a *web.Account) {
 		a.Invitation, a.Plain, a.Fingerprint = shown, !h.Reach.Encrypted(), h.Fingerprint
 		if trouble != nil {
-			a.Problem = failure.Sentence(trouble.Error())
+			a.Problem = failure.Sentence(c.Request().Context(), trouble.Error())
 		}
 	})
 }
@@ -219,7 +220,7 @@ func (h *Handlers) remove(c echo.Context) error {
 	person := c.Param("id")
 	err := h.People.Remove(c.Request().Context(), principal(c), person, c.FormValue("confirm"))
 	if errors.Is(err, people.ErrNotConfirmed) {
-		return h.showAccount(c, person, func(a *web.Account) { a.Problem = failure.Sentence(err.Error()) })
+		return h.showAccount(c, person, func(a *web.Account) { a.Problem = failure.Sentence(c.Request().Context(), err.Error()) })
 	}
 	if err != nil {
 		return err
@@ -245,10 +246,10 @@ func (h *Handlers) view(c echo.Context, account people.Account) web.Account {
 		HasPassphrase: account.HasPassphrase, MinPassphrase: people.MinPassphrase,
 	}
 	for _, d := range account.Devices {
-		a.Devices = append(a.Devices, web.Credential{ID: d.ID, Name: d.Label, Use: "last seen", Used: d.Seen, Since: d.Created})
+		a.Devices = append(a.Devices, web.Credential{ID: d.ID, Name: d.Label, Use: lang.Key("last seen"), Used: d.Seen, Since: d.Created})
 	}
 	for _, k := range account.Keys {
-		a.Keys = append(a.Keys, web.Credential{ID: k.ID, Name: k.Name, Use: "last used", Used: k.Used, Since: k.Created})
+		a.Keys = append(a.Keys, web.Credential{ID: k.ID, Name: k.Name, Use: lang.Key("last used"), Used: k.Used, Since: k.Created})
 	}
 	return a
 }

@@ -57,7 +57,7 @@ func (h *Handlers) changed(c echo.Context, person string, err error, show func(a
 	if err == nil {
 		return c.Redirect(http.StatusSeeOther, "/people/"+person)
 	}
-	f := failure.Describe(err)
+	f := failure.For(c.Request().Context(), err)
 	switch f.Code {
 	case fault.CodeInvalid, fault.CodeWrongPassphrase, fault.CodeNameTaken:
 	case fault.CodeTooManyAttempts:

@@ -18,13 +18,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // engine generates the events that a test sends, until the context or the channel ends.
 type engine struct {
-	events chan infer.Event
-	begun  chan struct{}
+	events  chan infer.Event
+	started chan struct{}
 }
 
 func (e *engine) generate(ctx context.Context, _ infer.Request) iter.Seq2[infer.Event, error] {
 	return func(yield func(infer.Event, error) bool) {
-		close(e.begun)
+		close(e.started)
 		for {
 			select {
 			case event, open := <-e.events:
@@ -42,7 +42,7 @@ func (e *engine) generate(ctx context.Context, _ infer.Request) iter.Seq2[infer.
 // start begins an answer. What it yields goes to seen, and the error with which it ends to ended.
 func start(t *testing.T, s *Service, o Origin, model string) (e *engine, seen chan infer.Event, ended chan error) {
 	t.Helper()
-	e = &engine{events: make(chan infer.Event), begun: make(chan struct{})}
+	e = &engine{events: make(chan infer.Event), started: make(chan struct{})}
 	seen, ended = make(chan infer.Event), make(chan error, 1)
 	generate := s.Observe(e.generate)
 	go func() {
@@ -54,7 +54,7 @@ func start(t *testing.T, s *Service, o Origin, model string) (e *engine, seen ch
 		}
 		ended <- last
 	}()
-	<-e.begun
+	<-e.started
 	return e, seen, ended
 }
 

@@ -191,7 +191,7 @@ func awaitEvent(ctx context.Context, events <-chan answerEvent, silence <-chan t
 	}
 }
 
-// reportBroken ends a stream that has begun with the failure.
+// reportBroken ends a stream that has started with the failure.
 func (api *API) reportBroken(c echo.Context, s sink, err error) {
 	api.gate.Failed(c, err)
 	if errors.Is(err, gate.ErrClientLost) {

@@ -271,7 +271,7 @@ type oneCall struct {
 	} `json:"function"`
 }
 
-// functionCallID stands in for the id of a call from before calls had any; its result is
+// functionCallID replaces the id of a call that was stored before calls had any; its result is
 // known by the name alone.
 func functionCallID(name string) string { return "call_" + name }
 
@@ -482,10 +482,10 @@ func (s *chatStream) send(d chatDelta, x extras) error {
 }
 
 func (s *chatStream) event(index int, e infer.Event) error {
-	beside, progress := s.watches[index].note(&s.body.generationFields, e, time.Now())
+	added, progress := s.watches[index].note(&s.body.generationFields, e, time.Now())
 	switch {
 	case progress:
-		return s.send(chatDelta{Index: index}, beside)
+		return s.send(chatDelta{Index: index}, added)
 	case e.Type == infer.EventToken:
 		delta, something := s.body.names.deltaText(e.Token.Text, e.Token.Reasoning, e.Token.Calls)
 		if !something && !s.body.LogProbs {
@@ -494,7 +494,7 @@ func (s *chatStream) event(index int, e infer.Event) error {
 		if !something {
 			delta.Content = new("")
 		}
-		return s.send(chatDelta{Index: index, Delta: delta, LogProbs: s.body.logProbs([]infer.Token{*e.Token})}, beside)
+		return s.send(chatDelta{Index: index, Delta: delta, LogProbs: s.body.logProbs([]infer.Token{*e.Token})}, added)
 	case e.Type == infer.EventDone:
 		if delta, something := s.body.names.deltaText(e.Done.Text, e.Done.Reasoning, e.Done.Calls); something {
 			if err := s.send(chatDelta{Index: index, Delta: delta}, extras{}); err != nil {
@@ -502,7 +502,7 @@ func (s *chatStream) event(index int, e infer.Event) error {
 			}
 		}
 		s.usage.add(e.Done.Usage, index == 0)
-		return s.send(chatDelta{Index: index, FinishReason: new(s.body.names.finish(e.Done.Reason))}, beside)
+		return s.send(chatDelta{Index: index, FinishReason: new(s.body.names.finish(e.Done.Reason))}, added)
 	default:
 		return s.progress(e)
 	}

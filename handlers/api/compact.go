@@ -56,7 +56,7 @@ type CompactedResponse struct {
 	Usage     *ResponseUsage `json:"usage"`
 }
 
-// Compaction is an item that stands for a conversation.
+// Compaction is an item that replaces a conversation.
 type Compaction struct {
 	ID      string `json:"id"`
 	Type    string `json:"type"`              // compaction
@@ -105,7 +105,7 @@ func checkSummary(a answer) error {
 	return &fault.Error{Code: fault.CodeNotSupported, Message: "the model wrote no summary of the conversation: ask again, or another model"}
 }
 
-// summaryText returns the text of an item that stands for a conversation.
+// summaryText returns the text of an item that replaces a conversation.
 func (item *responseItem) summaryText(param string) (string, error) {
 	text, err := base64.StdEncoding.DecodeString(item.Encrypted)
 	if err != nil || !utf8.Valid(text) {

@@ -423,10 +423,10 @@ func openCompletionStream(c echo.Context, job *completionJob) (sink, error) {
 
 func (s *completionStream) event(index int, e infer.Event) error {
 	choice := &s.choices[index]
-	beside, progress := choice.watch.note(&s.job.body.generationFields, e, time.Now())
+	added, progress := choice.watch.note(&s.job.body.generationFields, e, time.Now())
 	switch {
 	case progress:
-		return s.send(CompletionChoice{Index: index}, beside)
+		return s.send(CompletionChoice{Index: index}, added)
 	case e.Type == infer.EventToken && e.Token.Prompt:
 		choice.prompt = append(choice.prompt, *e.Token)
 		return nil
@@ -437,13 +437,13 @@ func (s *completionStream) event(index int, e infer.Event) error {
 		if e.Token.Text == "" && s.job.body.LogProbs == nil {
 			return nil
 		}
-		return s.send(s.choice(index, e.Token.Text, []infer.Token{*e.Token}), beside)
+		return s.send(s.choice(index, e.Token.Text, []infer.Token{*e.Token}), added)
 	case e.Type == infer.EventDone:
 		if err := s.openChoice(index); err != nil {
 			return err
 		}
 		s.usage.add(e.Done.Usage, index%s.job.of == 0)
-		return s.send(CompletionChoice{Index: index, Text: e.Done.Text, FinishReason: &e.Done.Reason}, beside)
+		return s.send(CompletionChoice{Index: index, Text: e.Done.Text, FinishReason: &e.Done.Reason}, added)
 	default:
 		return s.progress(e)
 	}

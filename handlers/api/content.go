@@ -233,13 +233,8 @@ func pictureFile(encoded, param string) ([]byte, error) {
 	return data, nil
 }
 
-// parseResult reads the result of a call. A program made it, so parts of other types are not refused: they become
-// text that says what was there.
-func parseResult(raw json.RawMessage, param string) (string, error) {
-	return joinParts(raw, param, resultPart)
-}
-
-// parseSeenResult is parseResult for a result with pictures. What cannot be read of them becomes text, too.
+// parseSeenResult reads the result of a call, which may have pictures. A program made it, so parts of other types and pictures
+// that cannot be read are not refused: they become text that says what was there.
 func parseSeenResult(raw json.RawMessage, param string) (chat.Message, error) {
 	picture := func(part json.RawMessage, where string) (infer.Picture, bool, error) {
 		shown, is, err := pictureOf(part, where)
@@ -248,7 +243,7 @@ func parseSeenResult(raw json.RawMessage, param string) (chat.Message, error) {
 	return parsePictures(raw, param, picture, resultPart)
 }
 
-// parseDocument reads the parts of a document as parseResult does. It reads no documents in it: each level would
+// parseDocument reads the parts of a document as lines. It reads no documents in it: each level would
 // hold another copy of those below.
 func parseDocument(raw json.RawMessage, param string) (string, error) {
 	return joinParts(raw, param, documentPart)

@@ -28,7 +28,7 @@ func TestContent_DocumentsAreRead(t *testing.T) {
 					t.Errorf("%s: got %q, %v, want %q, %q", where, got, err, c.want, c.err)
 				}
 			}
-			got, err := parseResult(json.RawMessage("["+c.part+"]"), "p")
+			got, err := joinParts(json.RawMessage("["+c.part+"]"), "p", resultPart)
 			check("in a result", got, err)
 			var block anthropicBlock
 			if err := json.Unmarshal([]byte(c.part), &block); err != nil {

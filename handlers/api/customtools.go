@@ -53,7 +53,7 @@ func (c *customCall) call(id string) oneCall {
 // customInput returns a text as the arguments of a function.
 func customInput(text string) string { return string(mustMarshal(map[string]string{"input": text})) }
 
-// textOf returns the text in the arguments of a function with one text, or arguments as they are if they are none.
+// textOf returns the text in the arguments of a function with one text, or arguments unchanged if they have another form.
 func textOf(arguments string) string {
 	var a struct {
 		Input *string `json:"input"`

@@ -91,7 +91,7 @@ func newGenerationFields() generationFields { return generationFields{Params: sa
 
 // params returns the sampling parameters. The values that turn a parameter off in other servers
 // do so here: -1 for top_k as in vLLM, and for top_n_sigma as in llama-server. A negative seed
-// stands for a random one. unset are the names of those that the request does not have.
+// means a random one. unset are the names of those that the request does not have.
 func (f *generationFields) params() (p sample.Params, unset []string, err error) {
 	p = f.Params
 	if f.TypP != nil {
@@ -137,7 +137,7 @@ func setCount(dst *int, field string, value *int) error {
 	return httpio.Ranges[field].Check(field, *value)
 }
 
-// setPredicted sets the limit of tokens to a field of Ollama's or llama-server's, in which -2 stands for an
+// setPredicted sets the limit of tokens to a field of Ollama's or llama-server's, in which -2 means an
 // answer that fills the context.
 func setPredicted(r *infer.Request, field string, value *int) error {
 	if value != nil && *value == -2 {

@@ -37,9 +37,9 @@ func TestLines_AnAnswerEndsAtALineThatIsIndentedByLess(t *testing.T) {
 			var text strings.Builder
 			over := false
 			for _, piece := range c.pieces {
-				var kept string
-				kept, over = line.read(piece, c.least)
-				if text.WriteString(kept); over {
+				var part string
+				part, over = line.read(piece, c.least)
+				if text.WriteString(part); over {
 					break
 				}
 			}

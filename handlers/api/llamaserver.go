@@ -297,11 +297,11 @@ func openLlamaStream(c echo.Context, shape llamaShape) (sink, error) {
 }
 
 func (s *llamaStream) event(_ int, e infer.Event) error {
-	beside, progress := s.watch.note(&s.shape.body.generationFields, e, time.Now())
+	added, progress := s.watch.note(&s.shape.body.generationFields, e, time.Now())
 	switch {
 	case e.Type == infer.EventToken && !e.Token.Prompt:
 		chunk := s.shape.chunk(e.Token.Text, []infer.Token{*e.Token})
-		chunk.extras = beside
+		chunk.extras = added
 		return s.sse.Send(chunk)
 	case e.Type == infer.EventDone:
 		last, err := s.shape.last(e.Done.Text, nil, *e.Done)
@@ -311,7 +311,7 @@ func (s *llamaStream) event(_ int, e infer.Event) error {
 		return s.sse.Send(last)
 	case progress:
 		chunk := s.shape.chunk("", nil)
-		chunk.extras = beside
+		chunk.extras = added
 		return s.sse.Send(chunk)
 	}
 	return s.progress(e)

@@ -14,7 +14,7 @@ import (
 
 // This file reads the pictures of llama-server's prompts, which are no messages: a mark in the text says where each is.
 
-// mediaMarker stands for a picture in a prompt. GET /props has it, because llama-server makes up another one at each start.
+// mediaMarker marks a picture in a prompt. GET /props has it, because llama-server makes up another one at each start.
 const mediaMarker = "<__media__>"
 
 // mediaPrompt is a prompt with pictures, in llama-server's form.

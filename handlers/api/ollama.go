@@ -138,7 +138,7 @@ func ollamaDetails(info infer.ModelInfo) OllamaDetails {
 	return d
 }
 
-// unknownFamily stands for what an engine elsewhere does not say of its model. Clients look for a family, and for the
+// unknownFamily replaces what an engine elsewhere does not say of its model. Clients look for a family, and for the
 // context by its name.
 const unknownFamily = "unknown"
 
@@ -248,7 +248,7 @@ type OllamaProcess struct {
 // instead of Z, which older versions of Python cannot parse.
 const forever = "2318-01-01T00:00:00+00:00"
 
-// expiry returns when the loaded model is unloaded, if nobody uses it from now on.
+// expiry returns when the loaded model is unloaded, if it is not used from now on.
 func expiry(s infer.Status, now time.Time) string {
 	at := now.Add(time.Duration(s.KeepAliveS * float64(time.Second)))
 	switch {

@@ -9,7 +9,7 @@ import (
 )
 
 // schemaSet are JSON Schemas of Go types, by name. Requests and responses of one type have schemas of their own:
-// a field of a request may be absent or null unless its tag says required, one of a response is there unless it
+// a field of a request may be absent or null unless its tag says required, one of a response is present unless it
 // may be omitted, and null where it is a pointer.
 //
 // A tag schema:"…" of a field says what the type does not: required; null; a hyphen, if the field is not for

@@ -67,7 +67,7 @@ func (f *formFields) fill(r *infer.Request) error {
 	switch format.Type {
 	case "":
 		if given(format.Schema) || given(format.JSONSchema.Schema) {
-			return fault.Invalid("response_format.type", "response_format.type is missing: it must be json_schema, or json_object with a schema beside it")
+			return fault.Invalid("response_format.type", "response_format.type is missing: it must be json_schema, or json_object with a schema next to it")
 		}
 		return nil
 	case "text":

@@ -23,7 +23,7 @@ type RenderedTemplate struct {
 	Tokens []int32 `json:"tokens"`
 	Notice string  `json:"notice,omitempty"`
 
-	Pictures []int                 `json:"pictures,omitempty"` // how many of Tokens stand for each picture
+	Pictures []int                 `json:"pictures,omitempty"` // how many of Tokens belong to each picture
 	Grids    []infer.PictureGrid   `json:"picture_grids,omitempty"`
 	Details  []infer.PictureTokens `json:"picture_details,omitempty"` // how many would, in each detail
 

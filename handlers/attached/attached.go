@@ -2,7 +2,7 @@
 // how a request has them.
 //
 // A picture of a question is uploaded before the question is sent. Until then it is in memory alone, known by its hash; the
-// transaction that stores the question stores it, too. So what nobody sends is never stored, and pictures of temporary chats
+// transaction that stores the question stores it, too. So a picture that is not sent is never stored, and pictures of temporary chats
 // are not either.
 package attached
 
@@ -62,8 +62,15 @@ func FileBytes(pictures []store.Picture) (n int) {
 	return n
 }
 
-// ParseName returns the hash and the detail of a picture by what a question calls it: its hash, and after a colon the detail
-// in which it is read, unless that is full.
+// Name returns what a question calls a picture: its hash, and after a colon the detail in which it is read, unless that is full.
+func Name(hash, detail string) string {
+	if detail == string(chat.Full) {
+		return hash
+	}
+	return hash + ":" + detail
+}
+
+// ParseName returns the hash and the detail of a picture by its Name.
 func ParseName(name string) (hash, detail string, err error) {
 	hash, detail, _ = strings.Cut(name, ":")
 	if !chat.Detail(detail).IsKnown() {

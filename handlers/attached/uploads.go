@@ -15,7 +15,7 @@ import (
 
 const (
 	maxUploads = 256 << 20     // bytes of all pictures in memory
-	uploadLife = 2 * time.Hour // how long they are there
+	uploadLife = 2 * time.Hour // after which a picture that was not sent is dropped
 )
 
 // Uploads are the pictures that were uploaded and are not part of a message yet.
@@ -45,7 +45,7 @@ func (u *Uploads) Add(ctx context.Context, who access.Principal, data []byte) (s
 	if err := owned.May(who, access.ActionAsk, access.KindChat); err != nil {
 		return store.Picture{}, err
 	}
-	p, err := Read(picture.WithoutMetadata(data)) // such as where it was taken, which readers of the chat have not to know
+	p, err := Read(picture.WithoutMetadata(data)) // such as where it was taken, which must not reach readers of the chat
 	if err == nil {
 		_, err = u.decoding.Decode(ctx, p.Data, Limits())
 	}

@@ -161,7 +161,7 @@ func TestABlindComparison(t *testing.T) {
 	})
 }
 
-// From an answer to the chat with the better one: the "…" menu, Compare blind, Write both answers, a vote, Keep this one.
+// From a question, or from an answer to the chat with the better one: the "…" menu, Compare blind, Write both answers, a vote, Keep this one.
 func TestAMessageIsComparedBlind(t *testing.T) {
 	t.Parallel()
 	source := axe(t)
@@ -171,10 +171,20 @@ func TestAMessageIsComparedBlind(t *testing.T) {
 	b.size(1440, 900, false)
 	b.open("/")
 	b.ask(engine, "Why is bread brown?", "The first answer.")
+	const opened = "document.querySelector('#blind-text')?.value === 'Why is bread brown?' && document.querySelector('#blind-text').readOnly"
+	chat := b.value("location.pathname")
+	b.click(".you [data-receipt]")
+	b.until("document.querySelector('#answer-menu').matches(':popover-open')")
+	if got := b.value("[...document.querySelectorAll('#answer-menu .item')].filter(e => e.checkVisibility()).map(e => e.innerText).join()"); got != "Contact sheet,Compare blind,Delete this message…" {
+		t.Errorf("the menu of a question has %q", got)
+	}
+	b.click("#answer-menu [data-blind]")
+	b.until(opened)
+	b.open(chat)
 	b.click(".answer [data-receipt]")
 	b.until("document.querySelector('#answer-menu').matches(':popover-open')")
 	b.click("#answer-menu [data-blind]")
-	b.until("document.querySelector('#blind-text')?.value === 'Why is bread brown?' && document.querySelector('#blind-text').readOnly")
+	b.until(opened)
 	b.until("[...document.querySelector('[name=second]').options].filter(o => o.disabled).map(o => o.value === document.querySelector('[name=first]').value).join() === 'true'")
 	b.script("const first = document.querySelector('[name=first]'); first.value = document.querySelector('[name=second]').value; first.dispatchEvent(new Event('change', { bubbles: true }))")
 	b.until("document.querySelector('[name=first]').value !== document.querySelector('[name=second]').value")

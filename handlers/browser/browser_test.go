@@ -301,10 +301,10 @@ func (b *browser) reload() {
 // chooseModel chooses the model called name in the menu of the top bar.
 func (b *browser) chooseModel(name string) {
 	b.t.Helper()
-	b.click(".top [data-picker]")
+	b.click(".top .engine-chip")
 	b.until("document.querySelector('#model-menu').matches(':popover-open')")
 	b.click(fmt.Sprintf("#model-menu button[value=%q]", name))
-	b.until(fmt.Sprintf("document.querySelector('.top [data-picker]').innerText.includes(%q)", name))
+	b.until(fmt.Sprintf("document.querySelector('.top .engine-chip').innerText.includes(%q)", name))
 }
 
 // frames waits until the page has taken notice of a new size or place of its parts.

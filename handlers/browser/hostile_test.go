@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -25,7 +26,7 @@ func answersOf(payloads []string) (answers []string) {
 	var answer strings.Builder
 	for _, payload := range payloads {
 		answer.WriteString(strings.ToValidUTF8(payload, "\ufffd") + "\n\n")
-		if answer.Len() > most || !strings.HasSuffix(markdown.Text(payload+"\n\nx"), "<p>x</p>\n") {
+		if answer.Len() > most || !strings.HasSuffix(markdown.Text(context.Background(), payload+"\n\nx"), "<p>x</p>\n") {
 			answers = append(answers, answer.String())
 			answer.Reset()
 		}

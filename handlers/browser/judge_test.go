@@ -72,7 +72,7 @@ func TestAMovedSliderSaysUnderTheAnswerWhatWouldBeImpossible(t *testing.T) {
 		b.set("top_k", "1")
 		b.click("[data-show-gone]")
 		b.until(fmt.Sprintf("document.querySelectorAll('.toks .tok.gone').length === %d", unlikely))
-		if got, want := b.text("[data-continue-at]"), fmt.Sprintf("Continue from token %d", first+1); got != want {
+		if got, want := b.text("[data-continue-at]"), fmt.Sprintf("Continue from %d", first+1); got != want {
 			t.Errorf("the button says %q, want %q", got, want)
 		}
 		if got := b.value("document.querySelector('[data-show-gone]').checkVisibility()"); got != "false" {

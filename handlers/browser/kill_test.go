@@ -25,8 +25,8 @@ import (
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/fixtures"
+	"m40-llm/infer/units"
 	"m40-llm/store"
-	"m40-llm/web"
 )
 
 // talker is an engine whose answers never end by themselves.
@@ -50,7 +50,7 @@ func (talker) Generate(ctx context.Context, _ infer.Request) iter.Seq2[infer.Eve
 
 // playServer is this test binary in the role of a server that will be killed, or stopped.
 func playServer(dir string) error {
-	kept, err := store.Open(context.Background(), store.Options{Path: filepath.Join(dir, "data", "chats.db"), Ballast: -1, MinFree: 1})
+	db, err := store.Open(context.Background(), store.Options{Path: filepath.Join(dir, "data", "chats.db"), Ballast: -1, MinFree: 1})
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func playServer(dir string) error {
 		return err
 	}
 	engine, log := talker{handlerstest.NewScript()}, slog.New(slog.DiscardHandler)
-	chats := live.New(engine, live.Options{Store: kept, SaveEvery: every})
+	chats := live.New(engine, live.Options{Store: db, SaveEvery: every})
 	server := handlers.NewServer(handlers.New(handlers.Config{Engine: engine, Live: chats, Logger: log}), log)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM)
@@ -71,7 +71,7 @@ func playServer(dir string) error {
 		<-signals
 		chats.Close()
 		time.Sleep(100 * time.Millisecond) // for the farewell of sockets, as in a server
-		if err := kept.Close(); err != nil {
+		if err := db.Close(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 		os.Exit(0)
@@ -176,7 +176,7 @@ func TestThePageSaysWhatIsTrueOfAServerThatIsGone(t *testing.T) {
 			case missing == 1:
 				want = "Back. 1 character that was shown was not saved: the server was killed."
 			case missing > 1:
-				want = fmt.Sprintf("Back. %s characters that were shown were not saved: the server was killed.", web.Thousands(missing))
+				want = fmt.Sprintf("Back. %s characters that were shown were not saved: the server was killed.", units.Count(missing))
 			}
 			if said != want || c.lost && missing < 300 || c.signal == syscall.SIGTERM && missing > 0 {
 				t.Errorf("%s: %d characters were shown and %d are saved, and the page says %q, want %q", c.name, len(shown), len(saved), said, want)

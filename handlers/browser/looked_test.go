@@ -1,19 +1,15 @@
 package browser
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"net/http"
 	"os"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"m40-llm/handlers/handlerstest"
-	"m40-llm/infer"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
 	"m40-llm/infer/engine"
@@ -22,32 +18,15 @@ import (
 	"m40-llm/infer/hub"
 )
 
-// heldEngine scores so many prompts with a part of a picture left out, and those after them when open is closed.
-type heldEngine struct {
-	*engine.Engine
-	left atomic.Int64
-	open chan struct{}
-}
-
-func (e *heldEngine) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
-	if r.LeftOut != nil && e.left.Add(-1) < 0 {
-		select {
-		case <-ctx.Done():
-		case <-e.open:
-		}
-	}
-	return e.Engine.Generate(ctx, r)
-}
-
 func TestWhereAnAnswerLookedIsShownOnThePicture(t *testing.T) {
 	t.Parallel()
 	seeing := handlerstest.OpenGuide(t, func(o *engine.Options) {
 		o.Catalog, o.Model = hub.New(hub.Options{Dir: fixtures.Path(t, "images", "qwen25vl")}), "text"
 		o.OpenTower = func(*gguf.File) (device.Device, error) { return cpu.Open(1) }
 	})
-	held := &heldEngine{Engine: seeing, open: make(chan struct{})}
-	held.left.Store(1 << 30)
-	t.Cleanup(func() { close(held.open) })
+	held := &handlerstest.HeldEngine{Engine: seeing, Open: make(chan struct{})}
+	held.Left.Store(1 << 30)
+	t.Cleanup(func() { close(held.Open) })
 	server, _ := handlerstest.ServeStored(t, held)
 	file, err := os.ReadFile(fixtures.Path(t, "images", "pictures", "large.png"))
 	if err != nil {
@@ -76,7 +55,7 @@ func TestWhereAnAnswerLookedIsShownOnThePicture(t *testing.T) {
 		b.click(".token [data-stages]")
 		b.until("document.querySelector('.micro [data-look]')?.checkVisibility() && document.querySelector('.micro .wf .chosen')") // which changes its height
 		b.click(".micro [data-look]")
-		b.until("/6 parts.*: 5 prompts, about \\d/.test(document.querySelector('.looked [data-price]')?.innerText)")
+		b.until("/6 parts.*: 5 prompts; about \\d/.test(document.querySelector('.looked [data-price]')?.innerText)")
 		b.look(axe(t), "the cost of looking")
 	})
 
@@ -119,8 +98,8 @@ func TestWhereAnAnswerLookedIsShownOnThePicture(t *testing.T) {
 
 	run("a finer division costs more, and can be cancelled", func(t *testing.T) {
 		b.click(".looked [data-divisions] button:last-child")
-		b.until("/63 parts.*: 64 prompts, about \\d/.test(document.querySelector('.looked [data-price]')?.innerText)")
-		held.left.Store(10)
+		b.until("/63 parts.*: 64 prompts; about \\d/.test(document.querySelector('.looked [data-price]')?.innerText)")
+		held.Left.Store(10)
 		b.click(".looked [data-score]")
 		b.until("/^\\d+ of 63 parts/.test(document.querySelector('.looked [data-pass-amount]').innerText)")
 		// Not every number is shown, so the server is asked.

@@ -79,11 +79,9 @@ func TestEverybodyCanUseTheModels(t *testing.T) {
 		b.until("document.querySelector('[data-chosen-name]').textContent === 'qwen2.5-0.5b-instruct-q8_0'")
 		look(device + " new chat")
 		if device == "phone" {
-			b.click("[data-sheet-open]")
-			b.click("#inspector [data-here] summary")
-			b.click("#inspector [data-here] [data-picker]")
+			b.click(".top .title [data-picker]")
 		} else {
-			b.click(".top [data-picker]")
+			b.click(".top .engine-chip")
 		}
 		b.until("document.querySelector('#model-menu').matches(':popover-open')")
 		look(device + " menu")

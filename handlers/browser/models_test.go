@@ -21,7 +21,7 @@ import (
 func (b *browser) openModels(path string) {
 	b.t.Helper()
 	b.do(chromedp.Navigate(b.origin+path), chromedp.WaitReady("#models"))
-	b.until("document.querySelector('[data-picker] [data-loaded]').innerText !== ''")
+	b.until("document.querySelector('.engine-chip [data-loaded]').innerText !== ''")
 }
 
 // forgive forgets troubles that a test has caused on purpose.
@@ -158,12 +158,12 @@ func TestAModelIsDownloadedInTheBrowser(t *testing.T) {
 	run("the model can be used at once", func(t *testing.T) {
 		b.click("[data-download] a.primary")
 		b.until("document.querySelector('#message') && " + wired)
-		b.until("document.querySelector('[data-picker] [data-chosen]').innerText.includes('loads with the next message')")
+		b.until("document.querySelector('.engine-chip [data-chosen]').innerText.includes('loads with the next message')")
 		b.shot("models-use-light")
 		b.say("hello")
 		b.until(idle)
 		b.until("document.querySelector('.answer:last-child [data-f=model]').textContent.includes('Remote-Q8_0')")
-		b.until("document.querySelector('[data-picker] [data-engine=name]').checkVisibility() && document.querySelector('[data-picker] [data-engine=name]').innerText === 'Remote-Q8_0'")
+		b.until("document.querySelector('.engine-chip [data-engine=name]').checkVisibility() && document.querySelector('.engine-chip [data-engine=name]').innerText === 'Remote-Q8_0'")
 	})
 	b.clean()
 }
@@ -361,9 +361,9 @@ func TestTheModelOfAChatIsChosenInTheBrowser(t *testing.T) {
 	run("a new chat is answered by the model that is chosen", func(t *testing.T) {
 		b.open("/")
 		b.until("document.querySelector('[data-engine=state_text]').innerText === 'ready'")
-		b.click(".top [data-picker]")
+		b.click(".top .engine-chip")
 		b.until("document.querySelector('#model-menu').matches(':popover-open')")
-		b.until("Math.abs(document.querySelector('#model-menu').getBoundingClientRect().right - document.querySelector('.top [data-picker]').getBoundingClientRect().right) < 1")
+		b.until("Math.abs(document.querySelector('#model-menu').getBoundingClientRect().right - document.querySelector('.top .engine-chip').getBoundingClientRect().right) < 1")
 		for _, want := range []string{"guide", "first", "second", "All models"} {
 			if got := b.text("#model-menu"); !strings.Contains(got, want) {
 				t.Errorf("the menu says %q, without %q", got, want)
@@ -371,18 +371,18 @@ func TestTheModelOfAChatIsChosenInTheBrowser(t *testing.T) {
 		}
 		b.shot("picker-light")
 		b.click("#model-menu [value=first]")
-		b.until("document.querySelector('.top [data-picker] [data-chosen]').checkVisibility() && document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'first'")
+		b.until("document.querySelector('.top .engine-chip [data-chosen]').checkVisibility() && document.querySelector('.top .engine-chip [data-chosen-name]').innerText === 'first'")
 		b.until("document.querySelector('#message').placeholder === 'Ask first something'")
 		ask("hello")
 		b.until(by("first"))
-		b.until("document.querySelector('.top [data-picker] [data-loaded]').checkVisibility() && document.querySelector('.top [data-picker] [data-engine=name]').innerText === 'first'")
+		b.until("document.querySelector('.top .engine-chip [data-loaded]').checkVisibility() && document.querySelector('.top .engine-chip [data-engine=name]').innerText === 'first'")
 	})
 	run("another one answers next, and in a second window too", func(t *testing.T) {
 		other := openBrowser(t, server.Server)
 		other.open(b.value("location.pathname"))
 		other.until(by("first"))
 		choose("second")
-		other.until("document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'second' && document.querySelector('.top [data-picker] [data-chosen]').checkVisibility()")
+		other.until("document.querySelector('.top .engine-chip [data-chosen-name]').innerText === 'second' && document.querySelector('.top .engine-chip [data-chosen]').checkVisibility()")
 		ask("and you?")
 		b.until(by("second"))
 		other.until(by("second"))
@@ -390,19 +390,19 @@ func TestTheModelOfAChatIsChosenInTheBrowser(t *testing.T) {
 	})
 	run("the choice outlives a reload, and another chat has its own", func(t *testing.T) {
 		choose("guide")
-		b.until("document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'guide'")
+		b.until("document.querySelector('.top .engine-chip [data-chosen-name]').innerText === 'guide'")
 		b.reload()
-		b.until("document.querySelector('.top [data-picker] [data-chosen]').checkVisibility() && document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'guide'")
+		b.until("document.querySelector('.top .engine-chip [data-chosen]').checkVisibility() && document.querySelector('.top .engine-chip [data-chosen-name]').innerText === 'guide'")
 		chat := b.value("location.pathname")
 		b.open("/")
-		b.until("document.querySelector('.top [data-picker] [data-chosen]').checkVisibility() && document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'guide'") // chosen last
+		b.until("document.querySelector('.top .engine-chip [data-chosen]').checkVisibility() && document.querySelector('.top .engine-chip [data-chosen-name]').innerText === 'guide'") // chosen last
 		b.open(chat)
 		ask("once more")
 		b.until(by("guide"))
 	})
 	run("a model that has gone is said to be, and another one answers", func(t *testing.T) {
 		choose("first")
-		b.until("document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'first'")
+		b.until("document.querySelector('.top .engine-chip [data-chosen-name]').innerText === 'first'")
 		if err := os.Remove(filepath.Join(server.Dir, "first.gguf")); err != nil {
 			t.Fatal(err)
 		}
@@ -412,11 +412,11 @@ func TestTheModelOfAChatIsChosenInTheBrowser(t *testing.T) {
 		b.forgive("/count") // the server may have been asked to count the draft for a model that is gone
 		b.shot("picker-gone-light")
 		b.reload()
-		b.until("document.querySelector('.top [data-picker] [data-chosen-note]').innerText === 'not on this machine'")
+		b.until("document.querySelector('.top .engine-chip [data-chosen-note]').innerText === 'not on this machine'")
 		b.click(".answer:last-child [data-choose-model]")
 		b.until("document.querySelector('#model-menu').matches(':popover-open')")
 		b.click("#model-menu [value=second]")
-		b.until("document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'second'")
+		b.until("document.querySelector('.top .engine-chip [data-chosen-name]').innerText === 'second'")
 		b.click(".answer:last-child .errbox [data-again]")
 		b.until(by("second"))
 	})

@@ -354,7 +354,8 @@ func TestNoticesCoverNothingThatCanBePressed(t *testing.T) {
 	b := openBrowser(t, server)
 	covered := `(() => {
 		const bar = document.querySelector('#undo').getBoundingClientRect()
-		const parts = [...document.querySelectorAll('.rail, .scroll, .insp')].filter(e => e.checkVisibility() && !e.inert && e.getBoundingClientRect().bottom > bar.top + 0.5 && e.getBoundingClientRect().right > bar.left)
+		const over = r => r.bottom > bar.top + 0.5 && r.top < bar.bottom - 0.5 && r.right > bar.left && r.left < bar.right
+		const parts = [...document.querySelectorAll('.rail, .scroll, .insp, .composer')].filter(e => e.checkVisibility() && !e.closest('[inert]') && over(e.getBoundingClientRect()))
 		return parts.map(e => e.className).concat([...document.querySelectorAll('button, a, input, select, textarea, summary')].filter(e => !e.closest('#undo') && e.checkVisibility() && !e.closest('[inert]')).filter(e => {
 			const r = e.getBoundingClientRect(), x = r.left + r.width / 2, y = r.top + r.height / 2
 			return r.width && y > bar.top && y < bar.bottom && x > bar.left && x < bar.right && e.closest('.rail-list, .scroll, .insp') === null

@@ -254,9 +254,9 @@ func TestPresetsInABrowser(t *testing.T) {
 		b.click("[data-save]")
 		b.until("document.querySelector('#f-top_k').value === '33' && document.querySelector('[data-save]').disabled")
 		b.do(chromedp.Submit("form[action$=delete]"))
-		b.until("document.querySelector('.undo')?.innerText.includes('Deleted')")
-		b.click(".undo button")
-		b.until("!document.querySelector('.undo') && document.querySelector('h1').innerText === 'Greedy (2)'")
+		b.until("document.querySelector('.toast')?.innerText.includes('Deleted')")
+		b.click(".toast button")
+		b.until("!document.querySelector('.toast') && document.querySelector('h1').innerText === 'Greedy (2)'")
 	})
 
 	run("a preset is used in the chat that the page was opened from", func(t *testing.T) {
@@ -275,12 +275,37 @@ func TestPresetsInABrowser(t *testing.T) {
 		b.until("location.pathname === '/' && location.search === ''")
 		b.pickerSays("Greedy, unchanged")
 	})
+
+	run("a tablet breaks no word of compared presets", func(t *testing.T) {
+		handlerstest.PostScripted(t, server, "/presets", `{"name":"Stories","system":"Write warmly.","settings":{"temperature":1.2,"stop":["\nYou:","\n\n"],"presence_penalty":0.4}}`)
+		b.size(820, 1000, true)
+		b.do(chromedp.Navigate(server.URL+"/presets"), chromedp.WaitReady("#preset-shown"))
+		b.script("[...document.querySelectorAll('.rail-list a')].find(a => a.innerText.includes('Stories')).click()")
+		b.until("document.querySelector('.diff') && document.querySelector('h1').innerText === 'Stories'")
+		if got := b.value(brokenWords); got != "" {
+			t.Errorf("two lines have a part each of %s", got)
+		}
+	})
 	for _, trouble := range b.seen() {
 		if !strings.Contains(trouble, "Failed to load resource") { // what was refused
 			t.Errorf("the page had trouble: %s", trouble)
 		}
 	}
 }
+
+// brokenWords lists the words of compared presets that take more than one line.
+const brokenWords = `[...document.querySelectorAll('.diff :is(th, td)')].flatMap(cell => {
+	const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), broken = []
+	for (let text; text = texts.nextNode();) {
+		for (const { 0: word, index } of text.data.matchAll(/[\p{L}\d]+/gu)) {
+			const range = document.createRange()
+			range.setStart(text, index)
+			range.setEnd(text, index + word.length)
+			if (new Set([...range.getClientRects()].map(line => line.top)).size > 1) broken.push(word)
+		}
+	}
+	return broken
+}).join(', ')`
 
 // TestEverybodyCanUsePresets looks at the states of presets in both themes, on a desktop
 // and on a phone.

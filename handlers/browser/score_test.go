@@ -122,8 +122,13 @@ func TestThePromptOfAnAnswerIsScoredAndComparedOnDemand(t *testing.T) {
 	})
 
 	run("a comparison colours prompt and answer by their divergence and leads to the worst", func(t *testing.T) {
+		b.script("document.querySelector('.toks:not(.prompt) .tok').click()")
+		b.until("document.querySelector('.token .alt')")
 		b.tokenMenu("[data-xray]")
 		b.until("document.querySelector('#against')?.selectedOptions[0]?.value.trim() === 'changed'") // the other model
+		if b.value("Boolean(document.querySelector('.token'))") == "true" {
+			t.Error("the candidates cover the form")
+		}
 		b.click(".scorebox form button")
 		b.until("document.querySelector('.klsum')?.hidden === false")
 		want := view.ScoredOf(scored(inspect.Other{Model: "changed"}))

@@ -10,15 +10,15 @@ import (
 // Tests wait for what a page shows. Where a page should go on showing what it shows, they wait until nothing is under way in it
 // and look then. What is under way is counted in the page, by what wraps the browser's functions before its scripts run.
 
-// underWay counts, in window.underWay, what a page has begun and not ended: commands without a response, requests, and
+// underWay counts, in window.underWay, what a page has started and not ended: commands without a response, requests, and
 // timers of up to a second. It also counts the commands that were sent and the
 // frames that were received, by type. Timers of uncounted, which is the browser's setTimeout, do not count.
 const underWay = `{
-	const now = window.underWay = { begun: new Set(), sent: {}, received: {} }
+	const now = window.underWay = { started: new Set(), sent: {}, received: {} }
 	const begin = what => {
 		const one = { what }
-		now.begun.add(one)
-		return () => now.begun.delete(one)
+		now.started.add(one)
+		return () => now.started.delete(one)
 	}
 	const count = (by, { type }) => { by[type] = (by[type] ?? 0) + 1 }
 
@@ -88,7 +88,7 @@ func (b *browser) countUnderWay() {
 func (b *browser) settled() {
 	b.t.Helper()
 	b.frames()
-	b.until("(!window.underWay || underWay.begun.size === 0) && [...document.images].every(i => i.complete || i.loading === 'lazy')")
+	b.until("(!window.underWay || underWay.started.size === 0) && [...document.images].every(i => i.complete || i.loading === 'lazy')")
 	b.frames()
 }
 

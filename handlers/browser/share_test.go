@@ -80,9 +80,16 @@ func TestAFollowerReadsAlong(t *testing.T) {
 	owner.click(".answer:last-child .foot [data-again]")
 	again := engine.Next(t)
 	phone.until(fmt.Sprintf("%s === %q", shownTurns, "What is rain?|Rain is water that falls.|And snow?|"))
-	again.Write("Frozen.")
+	again.Write(strings.Repeat("It snows, and what was written before moves up.\n\n", 40), "Frozen.")
 	again.Finish()
 	phone.until(fmt.Sprintf("%s.endsWith('Frozen.')", shownTurns))
+	for _, turned := range [][2]int64{{844, 390}, {390, 844}, {844, 390}} {
+		phone.size(turned[0], turned[1], true)
+		phone.frames()
+		if got := phone.value("document.querySelector('[data-following]').ariaPressed + ' ' + Math.round((s => s.scrollHeight - s.clientHeight - s.scrollTop)(document.querySelector('#scroll')))"); got != "true 0" {
+			t.Errorf("on a phone that was turned to %d × %d px it follows, and is px from the end: got %s, want true 0", turned[0], turned[1], got)
+		}
+	}
 
 	owner.click("[data-share]")
 	owner.click("#share .sharelink .danger")

@@ -90,12 +90,12 @@ func TestAContactSheetOfTheGuide(t *testing.T) {
 		b.do(chromedp.KeyEvent("\r"))
 		b.until("document.querySelector('.cell.kept') && document.querySelector('.kept-note a').href.includes('?at=')")
 		b.shot("sheet-kept")
-		kept := b.value("[...document.querySelectorAll('.cell.kept :is(.same, .new)')].map(e => e.textContent).join('').trim()")
+		stored := b.value("[...document.querySelectorAll('.cell.kept :is(.same, .new)')].map(e => e.textContent).join('').trim()")
 		b.script("document.querySelector('.kept-note a').click()")
 		b.until("document.querySelector('.answer .prose') && location.pathname.startsWith('/c/') && !location.pathname.endsWith('/sheet')")
 		b.until(wired)
-		if got := b.value(lastAnswer); strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(kept), " ") {
-			t.Errorf("the chat has %q, and %q was kept", got, kept)
+		if got := b.value(lastAnswer); strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(stored), " ") {
+			t.Errorf("the chat has %q, and %q was kept", got, stored)
 		}
 		b.until("document.querySelector('.answer [data-f=seed]').textContent === '2'")
 	})

@@ -20,12 +20,12 @@ import (
 // serveFull starts a server on a disk that has no room for a new chat.
 func serveFull(t testing.TB, engine handlers.Engine) (*httptest.Server, *live.Service) {
 	t.Helper()
-	kept, err := store.Open(context.Background(), store.Options{Path: filepath.Join(t.TempDir(), "data", "chats.db"), Ballast: -1, MinFree: 1 << 62})
+	db, err := store.Open(context.Background(), store.Options{Path: filepath.Join(t.TempDir(), "data", "chats.db"), Ballast: -1, MinFree: 1 << 62})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = kept.Close() })
-	chats := live.New(engine, live.Options{Store: kept})
+	t.Cleanup(func() { _ = db.Close() })
+	chats := live.New(engine, live.Options{Store: db})
 	server := httptest.NewServer(handlers.New(handlers.Config{Engine: engine, Live: chats, Logger: slog.New(slog.DiscardHandler)}))
 	t.Cleanup(server.Close)
 	t.Cleanup(chats.Close)

@@ -84,7 +84,7 @@ func TestSteeringTheGuide(t *testing.T) {
 		if after := b.value("[...document.querySelectorAll('.toks .tok')].slice(0, 6).map(t => t.textContent).join('|')"); after != before {
 			t.Errorf("the answer begins with %q, want %q", after, before)
 		}
-		b.until("document.querySelector('.token [data-facts]')?.innerText.includes('id " + other + " ')")
+		b.until("document.querySelector('.token .alt.chosen')?.dataset.id === '" + other + "'")
 		b.look(source, "a token of a branch", "heading-order", "region", "landmark-unique")
 	})
 

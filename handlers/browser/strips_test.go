@@ -104,7 +104,7 @@ func TestSlidersShowWhatTheyCut(t *testing.T) {
 	b := openBrowser(t, server)
 	run := steps(t, b)
 	b.open("/")
-	kept := func(key string) string { return b.text("#k-" + key) }
+	note := func(key string) string { return b.text("#k-" + key) }
 	drawn := func(key, class string) string {
 		return "document.querySelector('[data-param=" + key + "] ." + class + "').getAttribute('d')"
 	}
@@ -131,8 +131,8 @@ func TestSlidersShowWhatTheyCut(t *testing.T) {
 	run("the bars and the note of the newest token", func(t *testing.T) {
 		b.until("document.querySelector('#k-top_p').innerText.startsWith('keeps')")
 		for _, key := range []string{"top_p", "min_p"} {
-			if want := fmt.Sprintf("keeps %d of ", stages[key].Kept); !strings.HasPrefix(kept(key), want) {
-				t.Errorf("the note of %s is %q, want it to begin with %q", key, kept(key), want)
+			if want := fmt.Sprintf("keeps %d (", stages[key].Kept); !strings.HasPrefix(note(key), want) {
+				t.Errorf("the note of %s is %q, want it to begin with %q", key, note(key), want)
 			}
 			if got := bars(key, "kept"); got != stages[key].Kept {
 				t.Errorf("%s has %d bars that are kept, want %d", key, got, stages[key].Kept)
@@ -141,7 +141,7 @@ func TestSlidersShowWhatTheyCut(t *testing.T) {
 		if got, want := bars("top_k", "kept")+bars("top_k", "gone"), sample.StoredCandidates; got != want {
 			t.Errorf("top_k has %d bars, want %d", got, want)
 		}
-		if got, want := kept("top_k"), fmt.Sprintf("keeps %d (", p.TopK); !strings.HasPrefix(got, want) {
+		if got, want := note("top_k"), fmt.Sprintf("keeps %d (", p.TopK); !strings.HasPrefix(got, want) {
 			t.Errorf("the note of top_k is %q, want it to begin with %q", got, want)
 		}
 	})
@@ -153,7 +153,7 @@ func TestSlidersShowWhatTheyCut(t *testing.T) {
 			range.dispatchEvent(new Event('input'))
 			return document.querySelector('#k-top_k').innerText + '; ' + document.querySelector('#k-top_p').innerText
 		})()`)
-		if !strings.HasPrefix(got, "keeps 1 (") || !strings.HasSuffix(got, " %); keeps 1 of 1 (100 %)") {
+		if !strings.HasPrefix(got, "keeps 1 (") || !strings.HasSuffix(got, " %); keeps 1 (100 %)") {
 			t.Errorf("with a top-k of 1 the notes are %q", got)
 		}
 		if got := bars("top_k", "kept"); got != 1 {

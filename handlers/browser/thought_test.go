@@ -124,6 +124,7 @@ func TestThinkingIsStoppedAndTheAnswerGoesOn(t *testing.T) {
 		t.Errorf("the engine is asked to go on with the budget %v", r.ReasoningBudget)
 	}
 	a.Write("Because.")
+	b.until("document.querySelector('.answer .prose').innerText.endsWith('Because.')") // between both requests the chat is idle, too
 	b.until("!document.querySelector('[data-stop-thinking]').checkVisibility()")
 	a.Finish()
 	b.until(idle)

@@ -71,7 +71,7 @@ func TestAModelOfAnotherEngineInABrowser(t *testing.T) {
 
 	run("the menu says where a model runs", func(t *testing.T) {
 		b.open("/")
-		b.click(".top [data-picker]")
+		b.click(".top .engine-chip")
 		b.until("document.querySelector('#model-menu').matches(':popover-open')")
 		if got := b.text(`#model-menu button[value="far-70b"]`); !strings.Contains(got, "at "+address.Host) {
 			t.Errorf("the menu says %q", got)
@@ -82,7 +82,7 @@ func TestAModelOfAnotherEngineInABrowser(t *testing.T) {
 		b.shot("upstream-menu")
 		b.click(`#model-menu button[value="far-70b"]`)
 		b.until("document.querySelector('[data-chosen-note]').checkVisibility()")
-		if got := b.text("[data-picker] [data-chosen]"); !strings.Contains(got, "at "+address.Host) {
+		if got := b.text(".engine-chip [data-chosen]"); !strings.Contains(got, "at "+address.Host) {
 			t.Errorf("the button says %q", got)
 		}
 		if got := b.text("#empty"); !strings.Contains(got, "runs at "+address.Host) || strings.Contains(got, "loaded when") {
@@ -158,7 +158,7 @@ func TestAModelOfAnotherEngineInABrowser(t *testing.T) {
 		b.shot("upstream-no-tokens")
 	})
 	run("with a model of this machine all settings have an effect again", func(t *testing.T) {
-		b.click(".top [data-picker]")
+		b.click(".top .engine-chip")
 		b.click(`#model-menu button[value="guide"]`)
 		b.until("document.querySelectorAll('.param.lacking').length === 0")
 		if b.value("document.querySelector('[data-param=top_k] input[type=range]').disabled") != "false" || b.value("document.querySelector('[data-lacks-note]').hidden") != "true" {

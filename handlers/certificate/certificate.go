@@ -1,5 +1,5 @@
 // Package certificate provides the TLS certificate of a server: one of the owner's, or a
-// self-signed one that is kept in the data folder.
+// self-signed one that is stored in the data folder.
 package certificate
 
 import (

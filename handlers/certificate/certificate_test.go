@@ -21,13 +21,13 @@ var (
 	withColons = regexp.MustCompile(`^([0-9A-F]{2}:){31}[0-9A-F]{2}$`)
 )
 
-func TestSelfSigned_IsKeptUntilItNoLongerServes(t *testing.T) {
+func TestSelfSigned_IsReusedUntilItNoLongerServes(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		names     []string
 		addresses []netip.Addr
 		at        time.Time
-		kept      bool
+		reused    bool
 	}{
 		{"at the next start", []string{"box"}, []netip.Addr{loopback, lan}, now.AddDate(0, 1, 0), true},
 		{"with an address less", []string{"box"}, []netip.Addr{loopback}, now, true},
@@ -48,8 +48,8 @@ func TestSelfSigned_IsKeptUntilItNoLongerServes(t *testing.T) {
 				t.Fatal(err)
 			}
 			a, b := certificate.Fingerprint(first), certificate.Fingerprint(second)
-			if !withColons.MatchString(a) || (a == b) != c.kept {
-				t.Errorf("the fingerprints are %s and %s, kept should be %v", a, b, c.kept)
+			if !withColons.MatchString(a) || (a == b) != c.reused {
+				t.Errorf("the fingerprints are %s and %s, reused should be %v", a, b, c.reused)
 			}
 			pool := x509.NewCertPool()
 			pool.AddCert(second.Leaf)

@@ -1,5 +1,5 @@
-// Package chatlist has the use cases of the stored chats of a person as a list: finding them, and their folders,
-// pins and archive. Temporary chats are not in it. It knows of no chat what its messages are, and no HTTP.
+// Package chatlist has the use cases of the stored chats of a person as a list: finding them, their folders,
+// pins and archive, and imported chats. Temporary chats are not in it. It knows of no chat what its messages are, and no HTTP.
 package chatlist
 
 import (
@@ -23,10 +23,12 @@ type Store interface {
 	Folders(ctx context.Context, owner string) ([]store.Folder, error)
 	RenameFolder(ctx context.Context, owner, name, to string) error
 	Search(ctx context.Context, owner string, q store.Query) (store.Found, error)
+	Target
 }
 
 // Memory has the store of temporary chats: *temporary.Chats.
 type Memory interface {
+	Open(ctx context.Context) (*store.Store, error)
 	Opened() *store.Store // nil: there is none
 }
 
@@ -35,14 +37,16 @@ type Service struct {
 	store   Store // nil: no chat is stored
 	memory  Memory
 	renames renames
+	writing chan struct{} // holds a value for each chat that is imported or copied
+	closing <-chan struct{}
 
 	mu      sync.Mutex               // of changes
 	changes map[string]chan struct{} // by owner
 }
 
-// New returns a Service for the chats in db; nil: none are stored.
-func New(db Store, memory Memory) *Service {
-	return &Service{store: db, memory: memory, changes: map[string]chan struct{}{}}
+// New returns a Service for the chats in db; nil: none are stored. closing is closed when the server begins to shut down.
+func New(db Store, memory Memory, closing <-chan struct{}) *Service {
+	return &Service{store: db, memory: memory, writing: make(chan struct{}, imports), closing: closing, changes: map[string]chan struct{}{}}
 }
 
 // of returns where the chats of who are listed: those of visitors are temporary, and listed all the same. nil: they have none.

@@ -42,7 +42,7 @@ type chosen struct {
 }
 
 // New returns a Service. first returns the model that the chats of a person begin with who has chosen one, or none if that is
-// empty; an empty name stands for the loaded one. nil: the chosen one.
+// empty; an empty name means the loaded one. nil: the chosen one.
 func New(store Store, first func(ctx context.Context, chosen string) string, log *slog.Logger) *Service {
 	return &Service{store: store, first: first, log: log, last: map[string]chosen{}}
 }
@@ -92,7 +92,7 @@ func (s *Service) First(ctx context.Context, chosen string) string {
 }
 
 // Began takes the model with which a chat of a person began as their choice, unless their chats begin with it anyway, or it
-// stands in for one that is away.
+// replaces one that is not available.
 func (s *Service) Began(ctx context.Context, who access.Principal, model string) {
 	if model == "" {
 		return

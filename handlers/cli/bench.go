@@ -44,7 +44,7 @@ func Bench(w io.Writer, r bench.Result, asJSON bool) error {
 		row("", "%s per token, %.1f GB/s, %.0f %% of the memory bandwidth", units.ByteSize(s.DecodeBytesPerToken), s.DecodeGBs, 100*s.DecodeShare)
 	}
 	for _, c := range r.Contexts {
-		row("context", "%s tok/s behind %d tokens, %.1f GB/s, %.0f %% of the memory bandwidth", units.TokenRate(c.DecodeTokS), c.Context, c.DecodeGBs, 100*c.DecodeShare)
+		row("context", "%s tok/s after %d tokens, %.1f GB/s, %.0f %% of the memory bandwidth", units.TokenRate(c.DecodeTokS), c.Context, c.DecodeGBs, 100*c.DecodeShare)
 		if c.Context > 0 {
 			row("", "%.2f s to the first token after %d more, %.1f %% of a prefill of the context", c.TurnSeconds, bench.TurnTokens, 100*c.TurnSeconds/c.PrefillSeconds)
 		}

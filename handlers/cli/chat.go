@@ -29,6 +29,7 @@ type Chat struct {
 	System   string        // system prompt; "": none
 	Raw      bool          // write answers unfiltered, for files and pipes
 	Pictures [][]byte      // files of pictures before the first message
+	Detail   chat.Detail   // in which pictures are read
 	Continue bool          // the model continues text: it has no chat template
 	Terminal *Terminal
 
@@ -45,21 +46,15 @@ func (c *Chat) Once(ctx context.Context, prompt string) error {
 	if strings.TrimSpace(prompt) == "" {
 		return Usagef("the prompt is empty; see m40-llm run -h")
 	}
-	_, err := c.answer(ctx, append(c.start(), c.question(prompt, true)))
+	question, err := c.question(prompt, true, true)
+	if err == nil {
+		_, err = c.answer(ctx, append(c.start(), question))
+	}
 	return err
 }
 
-// question returns a message of the person, the first one with the pictures.
-func (c *Chat) question(text string, first bool) chat.Message {
-	m := chat.Message{Role: "user", Content: validText(text)}
-	if first && len(c.Pictures) > 0 {
-		m.Pictures = c.Pictures
-		m.Content = strings.Repeat(chat.PictureMark, len(c.Pictures)) + chat.WithoutPictureMarks(m.Content)
-	}
-	return m
-}
-
-const chatHelp = `Ctrl-C stops an answer, Ctrl-D, /bye or Ctrl-C twice ends the chat, /clear starts a new one. """ begins and ends a message of several lines.`
+const chatHelp = `Ctrl-C stops an answer, Ctrl-D, /bye or Ctrl-C twice ends the chat, /clear starts a new one. """ begins and ends a message of several lines.
+A path in a line, such as ./photo.jpg, attaches that picture; /detail low, medium or full says in how much detail pictures are read.`
 
 const continueHelp = "This model has no chat template: it continues what you write, and then what you add to that."
 
@@ -100,6 +95,9 @@ func (c *Chat) Loop(ctx context.Context) error {
 		case name == "clear":
 			messages = c.start()
 			continue
+		case name == "detail":
+			c.setDetail(line)
+			continue
 		case name == "help" || name == "?":
 			fmt.Fprintln(t.Err, chatHelp)
 			continue
@@ -109,7 +107,12 @@ func (c *Chat) Loop(ctx context.Context) error {
 		case line == "":
 			continue
 		}
-		asked := append(messages, c.question(line, len(messages) == len(c.start())))
+		question, err := c.question(line, len(messages) == len(c.start()), quoted)
+		if err != nil {
+			t.Exit(fmt.Errorf("the message is not sent: %w", err)) // prints it
+			continue
+		}
+		asked := append(messages, question)
 		answer, err := c.answer(ctx, asked)
 		switch {
 		case err == nil || errors.Is(err, errStopped) && answer.Content+answer.ReasoningContent != "":
@@ -126,7 +129,17 @@ func (c *Chat) Loop(ctx context.Context) error {
 	}
 }
 
-var chatCommands = []string{"bye", "clear", "exit", "help", "quit"}
+var chatCommands = []string{"bye", "clear", "detail", "exit", "help", "quit"}
+
+// setDetail sets the detail of the pictures of further messages, as the line /detail NAME says.
+func (c *Chat) setDetail(line string) {
+	detail, err := ParseDetail(strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "/detail")))
+	if err != nil {
+		c.Terminal.Exit(err) // prints it
+		return
+	}
+	c.Detail = detail
+}
 
 // command returns the name of the command in a line; "" if the line is a message.
 func command(line string) string {

@@ -113,6 +113,19 @@ func TestConfigErrorsSayWhereAndWhy(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	closed := make(chan struct{})
+	go func() { // a reader of the pipe finds it empty, and does not wait
+		defer close(closed)
+		if file, err := os.OpenFile(pipe, os.O_WRONLY, 0); err == nil {
+			file.Close()
+		}
+	}()
+	defer func() {
+		if file, err := os.OpenFile(pipe, os.O_RDWR, 0); err == nil { // ends the opening above
+			<-closed
+			file.Close()
+		}
+	}()
 	for _, path := range []string{pipe, "/dev/zero", filepath.Dir(pipe)} {
 		if _, err := configured(t, "", nil, "--config", path); err == nil || !strings.Contains(err.Error(), path+" cannot be used: it is not a regular file") {
 			t.Errorf("%s: %v", path, err)

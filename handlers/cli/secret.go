@@ -14,7 +14,7 @@ import (
 // maxSecret is the longest line in bytes that ReadSecret reads.
 const maxSecret = 64 << 10
 
-// ReadSecret reads a line that nobody else should see. At a terminal it shows prompt and not what is
+// ReadSecret reads a line that no one else should see. At a terminal it shows prompt and not what is
 // typed, and asks for the same line again. It returns no error for an empty line.
 func (t *Terminal) ReadSecret(prompt, again string) (string, error) {
 	in, _ := t.In.(*os.File)

@@ -182,10 +182,10 @@ func TestServe(t *testing.T) {
 		}
 	})
 	t.Run("an answer that is being written may end after the signal", func(t *testing.T) {
-		begun, finish := make(chan bool), make(chan bool)
+		started, finish := make(chan bool), make(chan bool)
 		stopped := false
 		url, signals, result := server(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			begun <- true
+			started <- true
 			<-finish
 			io.WriteString(w, "whole")
 		}), func() { stopped = true })
@@ -200,7 +200,7 @@ func TestServe(t *testing.T) {
 			text, _ := io.ReadAll(response.Body)
 			body <- string(text)
 		}()
-		<-begun
+		<-started
 		signals <- os.Interrupt
 		finish <- true
 		if got := <-body; got != "whole" {
@@ -211,15 +211,15 @@ func TestServe(t *testing.T) {
 		}
 	})
 	t.Run("an answer that does not end is cut", func(t *testing.T) {
-		begun := make(chan bool)
+		started := make(chan bool)
 		cut := make(chan bool, 1)
 		url, signals, result := server(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			begun <- true
+			started <- true
 			<-r.Context().Done()
 			cut <- true
 		}), func() {})
 		go http.Get(url)
-		<-begun
+		<-started
 		signals <- os.Interrupt
 		if err := <-result; err != nil {
 			t.Error(err)
@@ -227,15 +227,15 @@ func TestServe(t *testing.T) {
 		<-cut
 	})
 	t.Run("a second signal stops at once", func(t *testing.T) {
-		begun := make(chan bool)
+		started := make(chan bool)
 		release := make(chan bool)
 		defer close(release)
 		url, signals, result := server(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			begun <- true
+			started <- true
 			<-release // deaf to its context
 		}), func() { <-release })
 		go http.Get(url)
-		<-begun
+		<-started
 		signals <- os.Interrupt
 		signals <- os.Interrupt
 		select {

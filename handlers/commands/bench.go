@@ -25,7 +25,7 @@ random weights with the tensor shapes of a known model.`)
 	shape := f.String("shape", "", strings.Join(bench.Shapes(), "|"), "measure random weights with the shapes of this model instead")
 	quant := f.String("quant", "q4_0", strings.Join(bench.Quants(), "|"), "format of the random weights")
 	lengths := f.String("p", "512", "N,…", "tokens of the prompt; several lengths are measured one after another")
-	contexts := f.String("ctx", "", "N,…", "also measure the answer, and a next turn of 32 tokens, behind contexts of so many tokens; 0: an empty one")
+	contexts := f.String("ctx", "", "N,…", "also measure the answer, and a next turn of 32 tokens, after contexts of so many tokens; 0: an empty one")
 	answer := f.Int("n", 128, "tokens of the answer")
 	repeat := f.Int("r", 5, "repetitions; the median is reported")
 	parallel := f.Int("parallel", 1, "also measure up to N answers at once")
@@ -40,9 +40,9 @@ random weights with the tensor shapes of a known model.`)
 	named := f.OnLine("model") || len(rest) > 0 // the model of the environment or the configuration is ignored with --shape
 	kind, err := flags.kind(*parallel)
 	prompts, invalid := parseLengths("-p", *lengths, 1)
-	var behind []int
+	var depths []int
 	if *contexts != "" && invalid == nil {
-		behind, invalid = parseLengths("--ctx", *contexts, 0)
+		depths, invalid = parseLengths("--ctx", *contexts, 0)
 	}
 	switch {
 	case err != nil:
@@ -82,7 +82,7 @@ random weights with the tensor shapes of a known model.`)
 	}
 	defer file.Close()
 	result, err := measure(ctx, kind, flags.host(), file, *name, bench.Options{
-		Prompts: prompts, Contexts: behind, Answer: *answer, Repeat: *repeat, Parallel: *parallel, Cache: caches[0], Drafts: *draft, Ahead: *ahead, Kernels: *kernels, Progress: show,
+		Prompts: prompts, Contexts: depths, Answer: *answer, Repeat: *repeat, Parallel: *parallel, Cache: caches[0], Drafts: *draft, Ahead: *ahead, Kernels: *kernels, Progress: show,
 	})
 	if err != nil {
 		return err

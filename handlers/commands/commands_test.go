@@ -485,7 +485,7 @@ func TestBenchMeasuresAModelOrAShape(t *testing.T) {
 		{"random weights, as JSON", []string{"--shape", "tiny", "--quant", "q4_k", "-p", "8", "-n", "2", "-r", "1", "--parallel", "2", "--json"}, cli.ExitOK, []string{`"model": "random tiny q4_k"`, `"decode_tok_s":`, `"answers": 2`}},
 		{"a shape that there is not", []string{"--shape", "huge"}, cli.ExitFailed, []string{"llama-8b"}},
 		{"several lengths of prompt", []string{"-p", "8, 40", "-n", "2", "-r", "1"}, cli.ExitOK, []string{"tok/s, prompt of 8\n", "tok/s, prompt of 40\n"}},
-		{"several contexts", []string{"-p", "8", "-n", "2", "-r", "1", "--ctx", "0,40"}, cli.ExitOK, []string{"tok/s behind 0 tokens", "tok/s behind 40 tokens", "after 32 more"}},
+		{"several contexts", []string{"-p", "8", "-n", "2", "-r", "1", "--ctx", "0,40"}, cli.ExitOK, []string{"tok/s after 0 tokens", "tok/s after 40 tokens", "after 32 more"}},
 		{"weights in the file", []string{"--device", "cpu", "--no-repack", "-p", "8", "-n", "2", "-r", "1"}, cli.ExitOK, []string{"the weights stay in the model file, which is slower: --no-repack"}},
 		{"a context that is no number", []string{"--ctx", "-1"}, cli.ExitUsage, []string{`--ctx "-1" is not a list`}},
 		{"a length that is no number", []string{"-p", "8,"}, cli.ExitUsage, []string{`-p "8," is not a list`, "128,512,4096"}},

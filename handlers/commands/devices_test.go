@@ -72,9 +72,9 @@ func TestAutoTakesTheGPUOrSaysWhyNot(t *testing.T) {
 // Who names the GPU gets it or one line that says why not, and never the CPU.
 func TestAutoTakesTheGPUForACompanionFile(t *testing.T) {
 	t.Setenv("M40_LLM_LIBCUDA", emutest.Emulation(t))
-	for _, name := range []string{"gemma3", "gemma4", "llava", "mistral3", "qwen25vl", "qwen3vl", "smolvlm"} {
+	for _, name := range []string{"gemma3", "gemma4", "internvl", "lfm2", "llava", "mistral3", "qwen2vl", "qwen25vl", "qwen3vl", "smolvlm"} {
 		t.Run(name, func(t *testing.T) {
-			f, err := gguf.Open(fixtures.Path(t, "images", name, "mmproj.gguf"))
+			f, err := gguf.Open(fixtures.Images(t, name, "mmproj.gguf"))
 			if err != nil {
 				t.Fatal(err)
 			}

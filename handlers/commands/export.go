@@ -171,7 +171,7 @@ type exportedPerson struct {
 	Links    []exportedLink             `json:"links"`
 }
 
-// exportedCredential is a device or an API key, without its secret, which nobody has.
+// exportedCredential is a device or an API key, without its secret, of which only a hash is stored.
 type exportedCredential struct {
 	Name    string    `json:"name"`
 	Created time.Time `json:"created"`

@@ -10,9 +10,9 @@ import (
 
 // Readers of a shared chat are told that its link has ended before their connection is closed.
 func TestFinish_LetsRequestsEnd(t *testing.T) {
-	begun, release := make(chan struct{}), make(chan struct{})
+	started, release := make(chan struct{}), make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		close(begun)
+		close(started)
 		<-release
 		io.WriteString(w, "this link has ended")
 	}))
@@ -28,7 +28,7 @@ func TestFinish_LetsRequestsEnd(t *testing.T) {
 		body, _ := io.ReadAll(response.Body)
 		said <- string(body)
 	}()
-	<-begun
+	<-started
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)

@@ -131,10 +131,10 @@ func addEngineFlags(f *cli.Flags) engineFlags {
 	return engineFlags{
 		deviceFlags: addDeviceFlags(f),
 		ctx:         f.Int("ctx", 0, "context length in tokens, for prompt and answer together; 0: the length that the model was trained with, or as much as fits into memory"),
-		template:    f.String("chat-template", "", "FILE", "chat template, in Jinja, of all models in files, instead of their own; a file NAME.jinja beside a model is that model's"),
-		mmproj:      f.String("mmproj", "", "FILE|off", "companion file with which models in files read pictures, or off: they read none; by default that beside a model, such as mmproj-NAME.gguf"),
-		minPicture:  f.Int("image-min-tokens", 0, "tokens that a small picture is enlarged to, in families whose companion files do not say it (Qwen); 0: as published"),
-		maxPicture:  f.Int("image-max-tokens", 0, "tokens that a large picture is shrunk to, in families whose companion files do not say it (Qwen, Gemma 4); 0: as published"),
+		template:    f.String("chat-template", "", "FILE", "chat template, in Jinja, of all models in files, instead of their own; a file NAME.jinja next to a model is that model's"),
+		mmproj:      f.String("mmproj", "", "FILE|off", "companion file with which models in files read pictures, or off: they read none; by default that next to a model, such as mmproj-NAME.gguf"),
+		minPicture:  f.Int("image-min-tokens", 0, "tokens that a small picture is enlarged to, in families whose companion files do not say it (Qwen, LFM2-VL); 0: as published"),
+		maxPicture:  f.Int("image-max-tokens", 0, "tokens that a large picture is shrunk to, in families whose companion files do not say it (Qwen, Gemma 4, LFM2-VL); 0: as published"),
 		draft:       f.String("draft", "auto", "auto|off|lookup|mtp|MODEL", "what drafts the next tokens, of which a step checks several: the same answers in other steps; lookup: the context where they repeat it; mtp: the multi-token prediction block of the model file; MODEL: a smaller model with the same vocabulary, by name or file, which is loaded too; auto: the context or the block, as far as that gains by the measured times of steps"),
 		ahead:       f.String("run-ahead", "auto", "auto|on|off", "let a GPU draw tokens itself and compute up to four steps before the server has sampled: the same answers, with shorter pauses between steps; auto: on, where the GPU computes all of the model"),
 	}

@@ -69,11 +69,11 @@ func TestTheModelUsedLastIsLoadedFirst(t *testing.T) {
 
 func TestAModelUsedLastThatHasGone(t *testing.T) {
 	dir := t.TempDir()
-	kept, err := store.Open(t.Context(), store.Options{Path: filepath.Join(dir, "chats.db"), Ballast: -1, MinFree: 1})
+	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(dir, "chats.db"), Ballast: -1, MinFree: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer kept.Close()
+	defer db.Close()
 	path := filepath.Join(dir, "models", "small.gguf")
 	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
@@ -98,9 +98,9 @@ func TestAModelUsedLastThatHasGone(t *testing.T) {
 				t.Fatal(err)
 			}
 			used := infer.Status{State: infer.StateReady, Model: infer.ModelInfo{Name: "small", Path: path}}
-			saveModelUsed(ended, still(used), kept, slog.New(slog.DiscardHandler))
+			saveModelUsed(ended, still(used), db, slog.New(slog.DiscardHandler))
 			var said bytes.Buffer
-			if got := modelUsedLast(t.Context(), catalog, kept, slog.New(slog.NewTextHandler(&said, nil))); got != c.want {
+			if got := modelUsedLast(t.Context(), catalog, db, slog.New(slog.NewTextHandler(&said, nil))); got != c.want {
 				t.Errorf("%s is to be loaded, want %s", got, c.want)
 			}
 			if !strings.Contains(said.String(), c.says) || (c.says == "") != (said.Len() == 0) {

@@ -502,7 +502,7 @@ var (
 // commandsOfPages returns the types of the commands that a page can send.
 func commandsOfPages(t *testing.T) (types []string) {
 	t.Helper()
-	source, err := os.ReadFile("../stream/session.go")
+	source, err := os.ReadFile("../stream/commands.go")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -168,15 +168,15 @@ func TestAChatWithManyPicturesSurvivesAServerThatIsKilled(t *testing.T) {
 	written := chat.text
 
 	again := startChild(t, arguments...)
-	var kept struct {
+	var exported struct {
 		Messages []struct {
 			Role, State, Text string
 			Pictures          []struct{ Data []byte }
 		}
 	}
-	again.get("/c/"+chat.id+"/export.json", &kept)
+	again.get("/c/"+chat.id+"/export.json", &exported)
 	found := 0
-	for _, m := range kept.Messages {
+	for _, m := range exported.Messages {
 		for _, p := range m.Pictures {
 			found++
 			if !bytes.Equal(pictures[store.PictureHash(p.Data)], p.Data) {
@@ -184,10 +184,10 @@ func TestAChatWithManyPicturesSurvivesAServerThatIsKilled(t *testing.T) {
 			}
 		}
 	}
-	if len(kept.Messages) != 10 || found != len(pictures) {
-		t.Fatalf("%d messages with %d pictures are left, want 10 with %d", len(kept.Messages), found, len(pictures))
+	if len(exported.Messages) != 10 || found != len(pictures) {
+		t.Fatalf("%d messages with %d pictures are left, want 10 with %d", len(exported.Messages), found, len(pictures))
 	}
-	if last := kept.Messages[9]; last.State != "interrupted" || !strings.HasPrefix(last.Text, written) && !strings.HasPrefix(written, last.Text) {
+	if last := exported.Messages[9]; last.State != "interrupted" || !strings.HasPrefix(last.Text, written) && !strings.HasPrefix(written, last.Text) {
 		t.Errorf("the answer is %s and has %d bytes that are not those of the %d that were shown", last.State, len(last.Text), len(written))
 	}
 	response, err := http.Get(again.url + "/pictures/" + unsent)

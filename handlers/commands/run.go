@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"unicode"
 
@@ -24,6 +23,7 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 	readRequest := addRequestFlags(f)
 	system := f.String("system", "", "TEXT", "system prompt")
 	image := f.String("image", "", "FILE", "picture that the first message is about: PNG, JPEG, WebP, GIF or BMP; the model needs a companion file, see --mmproj")
+	detail := f.String("detail", "full", "LEVEL", "in how much detail pictures are read: low, medium or full; less takes fewer tokens, in families that allow it")
 	raw := f.Bool("raw", "write the answer unfiltered, with any escape sequences in it; for files and pipes only")
 	rest, err := f.Parse(t, args, 2)
 	if err != nil {
@@ -37,6 +37,10 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 		return cli.Usagef("--raw writes to files and pipes only: on a terminal, a model could send it escape sequences")
 	}
 	pictures, err := readPictures(*image)
+	if err != nil {
+		return err
+	}
+	read, err := cli.ParseDetail(*detail)
 	if err != nil {
 		return err
 	}
@@ -62,7 +66,7 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 	if details.Continues && len(pictures) > 0 {
 		return cli.Usagef("--image needs a model with a chat template, and %s has none", model)
 	}
-	conversation := &cli.Chat{Engine: engine, Request: request, System: *system, Raw: *raw, Pictures: pictures, Continue: details.Continues, Terminal: t, Notice: func() string { return engine.Status().Notice }}
+	conversation := &cli.Chat{Engine: engine, Request: request, System: *system, Raw: *raw, Pictures: pictures, Detail: read, Continue: details.Continues, Terminal: t, Notice: func() string { return engine.Status().Notice }}
 	if !once {
 		return conversation.Loop(ctx)
 	}
@@ -78,7 +82,7 @@ func readPictures(file string) ([][]byte, error) {
 	if file == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(file)
+	data, err := cli.ReadPicture(file)
 	if err != nil {
 		return nil, cli.Usagef("--image %s cannot be read: %v", file, err)
 	}

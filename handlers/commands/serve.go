@@ -235,15 +235,15 @@ func (f serveFlags) asks() gate.Asks {
 	case *f.lan:
 		return gate.AsksOthers
 	}
-	return gate.AsksNobody
+	return gate.AsksNoOne
 }
 
-// noVisitors says why nobody can be let in without a login; it is empty if they can.
+// noVisitors is why visitors cannot be let in without a login; empty: they can.
 func (f serveFlags) noVisitors() string {
 	switch f.asks() {
 	case gate.AsksAll:
 		return "This server was started with --api-key, and everybody needs that key."
-	case gate.AsksNobody:
+	case gate.AsksNoOne:
 		return "Other machines do not reach this server. Start it with m40-llm --lan to open it to your network."
 	}
 	return ""
@@ -337,7 +337,7 @@ func (f serveFlags) announce(t *cli.Terminal, listener net.Listener, e encryptio
 // announceName gives the server a name in the local network, unless it listens for this machine
 // alone, and returns a function that returns the name. log gets a line with each name.
 //
-// Shared chats get no name: nobody types their links, and a server that is bound to loopback shall not
+// Shared chats get no name: their links are not typed, and a server that is bound to loopback shall not
 // tell the network about itself.
 func (s *services) announceName(log io.Writer, listener net.Listener, e encryption, logger *slog.Logger) (name func() string) {
 	at, err := netip.ParseAddrPort(listener.Addr().String())
@@ -365,7 +365,7 @@ func (e sharedEngine) Generate(ctx context.Context, r infer.Request) iter.Seq2[i
 	return e.generate(ctx, r)
 }
 
-// services are the parts of a server behind its routes.
+// services are what the routes of a server call.
 type services struct {
 	db       *store.Store
 	engine   closableEngine

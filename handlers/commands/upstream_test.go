@@ -382,8 +382,8 @@ func TestOfTwoUpstreamsOneIsKilledUnderLoad(t *testing.T) {
 	}
 	for range load {
 		r := <-results
-		begun := strings.Contains(r.body, `"content":"`) && strings.Count(r.body, `"content":""`) != strings.Count(r.body, `"content":"`)
-		if r.status != http.StatusOK || !begun {
+		started := strings.Contains(r.body, `"content":"`) && strings.Count(r.body, `"content":""`) != strings.Count(r.body, `"content":"`)
+		if r.status != http.StatusOK || !started {
 			t.Errorf("a request was lost before its first token: %d %s", r.status, r.body)
 		}
 	}

@@ -273,7 +273,7 @@ func runWorker(_ context.Context, t *cli.Terminal, args []string) error {
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 	server.Serve(listener) // until the server has ended
-	// Close waits for the running step of the engine; nobody needs its result.
+	// Close waits for the running step of the engine and drops its result.
 	time.AfterFunc(time.Second, func() { os.Exit(cli.ExitOK) })
 	server.Close()
 	return engine.Close()
@@ -308,7 +308,7 @@ func checkDevice(f deviceFlags) error {
 const always = "always"
 
 func keepAliveFlag(f *cli.Flags) *string {
-	return f.String("keep-alive", always, "TIME|always", "unload a model that nobody has used for that time, such as 30m; the next request loads it again")
+	return f.String("keep-alive", always, "TIME|always", "unload a model that was unused for that time, such as 30m; the next request loads it again")
 }
 
 // keepAlive parses the value of --keep-alive; 0: always.

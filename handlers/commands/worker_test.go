@@ -378,7 +378,7 @@ func (c *testChat) until(what string, condition func() bool) {
 			c.t.Fatalf("the server refuses: %s", data)
 		case "ack":
 			json.Unmarshal(f.Chat, &c.id)
-		case "snapshot": // of a new chat: it has begun already
+		case "snapshot": // of a new chat: it has started already
 			var chat struct {
 				Messages []struct {
 					ID     int64
@@ -465,10 +465,10 @@ func TestWorker_ItsEndLosesNoWord(t *testing.T) {
 					t.Error("the old worker is still there")
 				}
 				for _, c := range chats {
-					kept := server.stored(c.id).Messages
-					last := kept[len(kept)-1]
+					messages := server.stored(c.id).Messages
+					last := messages[len(messages)-1]
 					if c.text == "" || last.Text != c.text || last.State != "failed" || last.Answer.Error == nil || last.Answer.Error.Code != fault.CodeLost {
-						t.Errorf("of %q there is kept: %+v", c.text, last)
+						t.Errorf("the answer %q is stored as %+v", c.text, last)
 					}
 				}
 				// One writes on where it was, one asks again, one asks something else.
@@ -484,8 +484,8 @@ func TestWorker_ItsEndLosesNoWord(t *testing.T) {
 						t.Errorf("afterwards, an answer ends as %q (%s) with %q", c.state, c.errCode, c.text)
 					}
 				}
-				if kept := server.stored(chats[0].id).Messages; !strings.HasPrefix(kept[len(kept)-1].Text, lost) {
-					t.Errorf("%q is continued as %q", lost, kept[len(kept)-1].Text)
+				if messages := server.stored(chats[0].id).Messages; !strings.HasPrefix(messages[len(messages)-1].Text, lost) {
+					t.Errorf("%q is continued as %q", lost, messages[len(messages)-1].Text)
 				}
 				for _, c := range chats {
 					ids = append(ids, c.id)
@@ -591,9 +591,9 @@ func TestWorker_AGPUThatFails(t *testing.T) {
 					if c.finish(); c.state != "failed" || c.errCode != fault.CodeDevice && c.errCode != fault.CodeLost {
 						t.Errorf("an answer ended as %q with %q", c.state, c.errCode)
 					}
-					kept := server.stored(c.id).Messages
-					if last := kept[len(kept)-1]; c.text == "" || last.Text != c.text {
-						t.Errorf("of %q there is kept %q", c.text, last.Text)
+					messages := server.stored(c.id).Messages
+					if last := messages[len(messages)-1]; c.text == "" || last.Text != c.text {
+						t.Errorf("the answer %q is stored as %q", c.text, last.Text)
 					}
 					c.ask("hello again", 4)
 					if c.finish(); c.state != "done" {
@@ -664,7 +664,7 @@ func TestWorker_AGPUThatWakesUp(t *testing.T) {
 }
 
 // TestWorker_WhoWaitsIsNotLost kills the worker while one answer is written and others
-// have not begun.
+// have not started.
 func TestWorker_WhoWaitsIsNotLost(t *testing.T) {
 	server := startServer(t, t.TempDir(), "--device", "test", "--parallel", "1")
 	_, _, want := server.ask(9)
@@ -849,9 +849,9 @@ func TestWorker_AStopOfTheServerKeepsTheWords(t *testing.T) {
 	c.until("some words are there", func() bool { return c.tokens >= 3 })
 	server.stop()
 	again := startServer(t, data)
-	kept := again.stored(c.id).Messages
-	if last := kept[len(kept)-1]; last.State != "interrupted" || c.text == "" || !strings.HasPrefix(last.Text, c.text) {
-		t.Errorf("of %q there is kept: %+v", c.text, last)
+	messages := again.stored(c.id).Messages
+	if last := messages[len(messages)-1]; last.State != "interrupted" || c.text == "" || !strings.HasPrefix(last.Text, c.text) {
+		t.Errorf("the answer %q is stored as %+v", c.text, last)
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package compare has answers to one question written at the same time, to compare them: contact sheets,
 // whose answers have other settings, and blind pairs, whose answers are voted on. They are written as
-// answers of chats are, and are in no chat: they are in memory only, until one is kept in its chat. It
+// answers of chats are, and are in no chat: they are in memory only, until one is saved in its chat. It
 // knows no HTTP.
 package compare
 

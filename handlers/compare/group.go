@@ -22,7 +22,7 @@ type group struct {
 
 	mu      sync.Mutex // guards what follows, and the attempts
 	cells   []*cell
-	changed chan struct{} // closed by the next change; nil: nobody waits for it
+	changed chan struct{} // closed by the next change; nil: no reader waits for it
 	readers int
 	used    time.Time // when the last reader left, or the group began
 }
@@ -128,7 +128,7 @@ func (g *group) busy() bool {
 	return g.running()
 }
 
-// idle reports whether all answers have ended and nobody reads them, and since when nobody does.
+// idle reports whether all answers have ended and have no reader, and since when they have none.
 func (g *group) idle() (since time.Time, idle bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

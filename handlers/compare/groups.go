@@ -68,7 +68,7 @@ func (l *groups[T]) makeRoom(owner string) bool {
 	return true
 }
 
-// dropOldest drops the group that nobody has read for longest, of the owners that are meant; the caller has mu. It returns false if
+// dropOldest drops the group without a reader for the longest time, of the owners that match; the caller has mu. It returns false if
 // all are being written or read.
 func (l *groups[T]) dropOldest(meant func(owner string) bool) bool {
 	oldest, since := "", time.Time{}
@@ -89,7 +89,7 @@ func (l *groups[T]) of(owner string) (t T, ok bool) {
 	return t, ok
 }
 
-// end drops the groups that are meant, and stops their answers.
+// end drops the groups that match, and stops their answers.
 func (l *groups[T]) end(meant func(*group) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,16 +101,16 @@ func (l *groups[T]) end(meant func(*group) bool) {
 	}
 }
 
-// end drops the groups of all kinds that are meant, and stops their answers.
+// end drops the groups of all kinds that match, and stops their answers.
 func (s *Service) end(meant func(*group) bool) {
 	s.sheets.end(meant)
 	s.pairs.end(meant)
 }
 
-// groupLife is how long a group that has ended is there for who comes back to it.
+// groupLife is how long a group stays in memory after its answers have ended.
 const groupLife = time.Hour
 
-// unload drops the groups that have ended and that nobody has read for groupLife.
+// unload drops the groups that have ended and had no reader for groupLife.
 func (s *Service) unload() {
 	now := s.chats.Now()
 	s.end(func(g *group) bool {

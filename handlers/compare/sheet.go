@@ -57,9 +57,6 @@ type Sheet struct {
 	Panel    setting.Settings // of the chat
 }
 
-// Chat names the chat whose question is answered.
-func (s *Sheet) Chat() string { return s.chat }
-
 // Read returns a reader of the answers, row by row.
 func (s *Sheet) Read() *CellReader { return s.read() }
 

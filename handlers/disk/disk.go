@@ -45,7 +45,7 @@ func New(ctx context.Context, db Store, files *kvfile.Dir, now func() time.Time,
 	return s
 }
 
-// RowLimits returns how long, and up to which size, the candidates of tokens are kept, and how many bytes
+// RowLimits returns how long, and up to which size, the candidates of tokens are stored, and how many bytes
 // they take now; nothing where no chat is stored.
 func (s *Service) RowLimits(ctx context.Context, who access.Principal) (limits store.RowLimits, used int64, err error) {
 	if err := owned.May(who, access.ActionRead, access.KindChat); err != nil || s.store == nil {

@@ -45,7 +45,7 @@ const (
 // Error says why a file could not be read. Its text goes on after the name of the file.
 type Error struct{ Reason string }
 
-func (e *Error) Error() string { return "the file " + e.Reason }
+func (e *Error) Error() string { return fmt.Sprintf("the file %s", e.Reason) }
 
 func failed(format string, args ...any) *Error { return &Error{fmt.Sprintf(format, args...)} }
 
@@ -68,13 +68,13 @@ var oleMagic = []byte("\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1")
 // Reader reads files in processes of their own.
 type Reader struct {
 	program string // that calls Serve
-	turns   chan struct{}
+	slots   chan struct{}
 	time    time.Duration // for one file
 }
 
 // NewReader returns a reader that starts a program, which calls Serve first.
 func NewReader(program string) *Reader {
-	return &Reader{program: program, turns: make(chan struct{}, atOnce), time: maxTime}
+	return &Reader{program: program, slots: make(chan struct{}, atOnce), time: maxTime}
 }
 
 // arguments are those with which a program is started to read a file.
@@ -89,8 +89,8 @@ func (r *Reader) Read(ctx context.Context, file []byte) (Document, error) {
 		return Document{}, errKind
 	}
 	select {
-	case r.turns <- struct{}{}:
-		defer func() { <-r.turns }()
+	case r.slots <- struct{}{}:
+		defer func() { <-r.slots }()
 	case <-ctx.Done():
 		return Document{}, ctx.Err()
 	}

@@ -1,16 +1,16 @@
 package document
 
 import (
-	"archive/zip"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
+
+	"m40-llm/infer/fixtures"
 )
 
 // self reads files in processes of this test's program, whose TestMain calls Serve.
@@ -53,31 +53,12 @@ func pages(contents ...string) []byte {
 }
 
 // zipFile writes an archive of names and contents in turn.
-func zipFile(t testing.TB, parts ...string) []byte {
-	t.Helper()
-	var out bytes.Buffer
-	w := zip.NewWriter(&out)
-	for i := 0; i < len(parts); i += 2 {
-		f, err := w.Create(parts[i])
-		if err == nil {
-			_, err = io.WriteString(f, parts[i+1])
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
-}
-
 const wordBegin = `<?xml version="1.0" encoding="UTF-8" standalone="yes"?><w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main" xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"><w:body>`
 const wordEnd = `<w:sectPr/></w:body></w:document>`
 
 func word(t testing.TB, body string, more ...string) []byte {
 	t.Helper()
-	return zipFile(t, append([]string{"[Content_Types].xml", "<Types/>", "word/document.xml", wordBegin + body + wordEnd}, more...)...)
+	return fixtures.Zip(t, append([]string{"[Content_Types].xml", "<Types/>", "word/document.xml", wordBegin + body + wordEnd}, more...)...)
 }
 
 func TestRead_ReturnsTheTextOfAFile(t *testing.T) {
@@ -128,8 +109,8 @@ func TestRead_SaysWhyAFileCannotBeRead(t *testing.T) {
 		{"a PDF of pictures", "its pages are pictures", pages("q 612 0 0 792 0 0 cm /Im1 Do Q", "")},
 		{"a part of a PDF", "is broken, or only a part of it", pages("BT /F1 12 Tf (Moss) Tj ET")[:300]},
 		{"a part of a DOCX", "is broken, or only a part of it", word(t, "<w:p/>")[:60]},
-		{"another archive", "and not a DOCX file", zipFile(t, "xl/workbook.xml", "<x/>")},
-		{"an archive of very many files", "a document has at most 10000", zipFile(t, func() (list []string) {
+		{"another archive", "and not a DOCX file", fixtures.Zip(t, "xl/workbook.xml", "<x/>")},
+		{"an archive of very many files", "a document has at most 10000", fixtures.Zip(t, func() (list []string) {
 			for i := range maxEntries + 1 {
 				list = append(list, fmt.Sprint(i), "")
 			}
@@ -200,7 +181,7 @@ func TestParse_TakesEveryMutationOfAFile(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	ctx := t.Context()
 	read := self()
-	read.turns = make(chan struct{}, 4)
+	read.slots = make(chan struct{}, 4)
 	for i := range 120 {
 		file := bytes.Clone(files[i%len(files)])
 		for range 1 + random.IntN(6) {

@@ -163,7 +163,7 @@ func (w *wordReader) end(name string) {
 	}
 }
 
-// text appends the text of the element that has begun.
+// text appends the text of the element that has started.
 func (w *wordReader) text() error {
 	for {
 		token, err := w.decoder.RawToken()
@@ -179,7 +179,7 @@ func (w *wordReader) text() error {
 	}
 }
 
-// skip reads up to the end of the element that has begun.
+// skip reads up to the end of the element that has started.
 func (w *wordReader) skip() error {
 	for depth := 1; depth > 0; {
 		token, err := w.decoder.RawToken()

@@ -175,101 +175,143 @@ type interpreter struct {
 
 // run runs a content stream, and those of the forms that it shows.
 func (i *interpreter) run(content, resources pdf.Value, ctm matrix, depth int) {
-	s := textState{ctm: ctm, scale: 1}
-	var saved []textState
-	named := map[string]*font{}
-	line, at := identity, identity
-	next := func(tx, ty float64) {
-		line = matrix{1, 0, 0, 1, tx, ty}.then(line)
-		at = line
-	}
-	show := func(raw string) {
-		if s.font == nil {
-			return
-		}
-		s.font.show(raw, func(code int, text string, width float64) {
-			place := matrix{s.size * s.scale, 0, 0, s.size, 0, s.rise}.then(at).then(s.ctm)
-			advance := width/1000*s.size + s.character
-			if code == ' ' && !s.font.wide {
-				advance += s.word
-			}
-			at = matrix{1, 0, 0, 1, advance * s.scale, 0}.then(at)
-			end := at.then(s.ctm)
-			i.layout.add(text, place.e, place.f, end.e, end.f, math.Hypot(place.c, place.d))
-		})
+	c := contentStream{
+		interpreter: i, resources: resources, depth: depth, named: map[string]*font{},
+		textState: textState{ctm: ctm, scale: 1}, line: identity, at: identity,
 	}
 	pdf.Interpret(content, func(stack *pdf.Stack, op string) {
-		n := stack.Len()
-		args := make([]pdf.Value, n)
-		for j := n - 1; j >= 0; j-- {
+		args := make(operands, stack.Len())
+		for j := len(args) - 1; j >= 0; j-- {
 			args[j] = stack.Pop()
 		}
-		number := func(j int) float64 {
-			if j >= n {
-				return 0
-			}
-			return args[j].Float64()
-		}
-		switch {
-		case op == "q":
-			if len(saved) < 256 {
-				saved = append(saved, s)
-			}
-		case op == "Q":
-			if len(saved) > 0 {
-				s, saved = saved[len(saved)-1], saved[:len(saved)-1]
-			}
-		case op == "cm" && n >= 6:
-			s.ctm = matrix{number(0), number(1), number(2), number(3), number(4), number(5)}.then(s.ctm)
-		case op == "BT":
-			line, at = identity, identity
-		case op == "Tm" && n >= 6:
-			line = matrix{number(0), number(1), number(2), number(3), number(4), number(5)}
-			at = line
-		case op == "Td":
-			next(number(0), number(1))
-		case op == "TD":
-			s.lead = -number(1)
-			next(number(0), number(1))
-		case op == "T*":
-			next(0, -s.lead)
-		case op == "Tf" && n >= 2:
-			name := args[0].Name()
-			if named[name] == nil {
-				named[name] = i.font(resources.Key("Font").Key(name))
-			}
-			s.font, s.size = named[name], number(1)
-		case op == "TL":
-			s.lead = number(0)
-		case op == "Tc":
-			s.character = number(0)
-		case op == "Tw":
-			s.word = number(0)
-		case op == "Tz":
-			s.scale = number(0) / 100
-		case op == "Ts":
-			s.rise = number(0)
-		case op == "Tj" && n >= 1:
-			show(args[0].RawString())
-		case op == "'" && n >= 1:
-			next(0, -s.lead)
-			show(args[0].RawString())
-		case op == "\"" && n >= 3:
-			s.word, s.character = number(0), number(1)
-			next(0, -s.lead)
-			show(args[2].RawString())
-		case op == "TJ" && n >= 1:
-			for j := range args[0].Len() {
-				if v := args[0].Index(j); v.Kind() == pdf.String {
-					show(v.RawString())
-				} else {
-					at = matrix{1, 0, 0, 1, -v.Float64() / 1000 * s.size * s.scale, 0}.then(at)
-				}
-			}
-		case op == "Do" && n >= 1 && depth < maxForms:
-			i.form(resources.Key("XObject").Key(args[0].Name()), resources, s.ctm, depth)
-		}
+		c.setState(op, args)
+		c.move(op, args)
+		c.show(op, args)
 	})
+}
+
+// contentStream is a content stream that is run.
+type contentStream struct {
+	*interpreter
+	resources pdf.Value
+	depth     int              // of forms in forms
+	named     map[string]*font // by the name in resources
+
+	textState
+	saved    []textState
+	line, at matrix // from the coordinates of text to those of the stream: at the beginning of the line, and at the next character
+}
+
+// operands are the operands of an operator.
+type operands []pdf.Value
+
+// number returns an operand, or 0 if there are fewer.
+func (o operands) number(j int) float64 {
+	if j >= len(o) {
+		return 0
+	}
+	return o[j].Float64()
+}
+
+// matrix returns the first six operands.
+func (o operands) matrix() matrix {
+	return matrix{o.number(0), o.number(1), o.number(2), o.number(3), o.number(4), o.number(5)}
+}
+
+// setState runs the operators that change the graphics state.
+func (c *contentStream) setState(op string, args operands) {
+	switch {
+	case op == "q" && len(c.saved) < 256:
+		c.saved = append(c.saved, c.textState)
+	case op == "Q" && len(c.saved) > 0:
+		last := len(c.saved) - 1
+		c.textState, c.saved = c.saved[last], c.saved[:last]
+	case op == "cm" && len(args) >= 6:
+		c.ctm = args.matrix().then(c.ctm)
+	case op == "Tf" && len(args) >= 2:
+		name := args[0].Name()
+		if c.named[name] == nil {
+			c.named[name] = c.fontOf(c.resources.Key("Font").Key(name))
+		}
+		c.font, c.size = c.named[name], args.number(1)
+	case op == "TL":
+		c.lead = args.number(0)
+	case op == "TD":
+		c.lead = -args.number(1)
+	case op == "Tc":
+		c.character = args.number(0)
+	case op == "Tw":
+		c.word = args.number(0)
+	case op == "\"" && len(args) >= 3:
+		c.word, c.character = args.number(0), args.number(1)
+	case op == "Tz":
+		c.scale = args.number(0) / 100
+	case op == "Ts":
+		c.rise = args.number(0)
+	}
+}
+
+// move runs the operators that move to another place, as some that show text do first.
+func (c *contentStream) move(op string, args operands) {
+	switch {
+	case op == "BT":
+		c.line, c.at = identity, identity
+	case op == "Tm" && len(args) >= 6:
+		c.line = args.matrix()
+		c.at = c.line
+	case op == "Td", op == "TD":
+		c.next(args.number(0), args.number(1))
+	case op == "T*", op == "'" && len(args) >= 1, op == "\"" && len(args) >= 3:
+		c.next(0, -c.lead)
+	}
+}
+
+// next begins a line at a place relative to the beginning of this one.
+func (c *contentStream) next(x, y float64) {
+	c.line = matrix{1, 0, 0, 1, x, y}.then(c.line)
+	c.at = c.line
+}
+
+// show runs the operators that show text or a form.
+func (c *contentStream) show(op string, args operands) {
+	switch {
+	case (op == "Tj" || op == "'") && len(args) >= 1:
+		c.text(args[0].RawString())
+	case op == "\"" && len(args) >= 3:
+		c.text(args[2].RawString())
+	case op == "TJ" && len(args) >= 1:
+		for j := range args[0].Len() {
+			if v := args[0].Index(j); v.Kind() == pdf.String {
+				c.text(v.RawString())
+			} else {
+				c.advance(-v.Float64() / 1000 * c.size)
+			}
+		}
+	case op == "Do" && len(args) >= 1 && c.depth < maxForms:
+		c.form(c.resources.Key("XObject").Key(args[0].Name()), c.resources, c.ctm, c.depth)
+	}
+}
+
+// text shows a string.
+func (c *contentStream) text(raw string) {
+	if c.font == nil {
+		return
+	}
+	c.font.show(raw, func(code int, text string, width float64) {
+		place := matrix{c.size * c.scale, 0, 0, c.size, 0, c.rise}.then(c.at).then(c.ctm)
+		advance := width/1000*c.size + c.character
+		if code == ' ' && !c.font.wide {
+			advance += c.word
+		}
+		c.advance(advance)
+		end := c.at.then(c.ctm)
+		c.layout.add(text, place.e, place.f, end.e, end.f, math.Hypot(place.c, place.d))
+	})
+}
+
+// advance moves along the line, by so much before it is scaled.
+func (c *contentStream) advance(x float64) {
+	c.at = matrix{1, 0, 0, 1, x * c.scale, 0}.then(c.at)
 }
 
 // form runs a form, which is content that is shown by its name.
@@ -287,7 +329,7 @@ func (i *interpreter) form(form, resources pdf.Value, ctm matrix, depth int) {
 	i.run(form, resources, ctm, depth+1)
 }
 
-func (i *interpreter) font(v pdf.Value) *font {
+func (i *interpreter) fontOf(v pdf.Value) *font {
 	key := v.String()
 	if i.fonts[key] == nil {
 		i.fonts[key] = newFont(pdf.Font{V: v})

@@ -10,12 +10,14 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
-	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/infer/fault"
+	"m40-llm/web/lang"
 )
 
 // Failure is what a client is told about an error.
@@ -34,13 +36,18 @@ type Failure struct {
 	RetryAfter    int  // seconds; 0: do not retry
 	Final         bool // the same request would fail again
 
-	reason, advice string // of a prompt that is too long: the engine's own text, and what to do
+	own bool // Text says something else than Message
+
+	// Of a prompt that is too long:
+	reason, advice string // the engine's own text, and what to do
+	partTokens     int    // of Part
+	larger         bool   // the model supports a larger context
 }
 
 // OfPanic returns the error of a panic with the value v, including the stack.
 func OfPanic(v any) error { return fmt.Errorf("panic: %v\n%s", v, debug.Stack()) }
 
-// Describe returns what the client of a request that failed with err is told.
+// Describe returns what the client of a request that failed with err is told, in English.
 func Describe(err error) Failure {
 	f := classify(err)
 	r, known := table[f.Code]
@@ -52,20 +59,54 @@ func Describe(err error) Failure {
 	default:
 		f.Status, f.Final = r.status, r.final
 	}
-	f.Title = cmp.Or(f.Title, r.title, titleOf(f.Status))
-	f.Text = cmp.Or(f.Text, r.text, Sentence(f.Message))
+	f.Title = cmp.Or(f.Title, r.title, titles[f.Status], http.StatusText(f.Status))
+	f.Text = cmp.Or(f.Text, r.text)
+	f.own = f.Text != ""
+	f.Text = cmp.Or(f.Text, sentence(f.Message))
 	f.RetryAfter = cmp.Or(f.RetryAfter, retryAfter(f.Status))
 	f.Type = typeOf(f.Status)
 	return f
 }
 
-// titleOf returns the title of a code without one in the table.
-func titleOf(status int) string {
-	if status == http.StatusBadRequest || status == http.StatusConflict {
-		return "That did not work"
+// For returns what the reader of a page is told about err, in the language of ctx: Message is Text then. All of it is English
+// if that language has no text for the message.
+func For(ctx context.Context, err error) Failure {
+	f := Describe(err)
+	if lang.Of(ctx) == lang.English {
+		return f
 	}
-	title := http.StatusText(status)
-	return title[:1] + strings.ToLower(title[1:])
+	shown, found := f, true
+	switch {
+	case f.Code == fault.CodeContext:
+		shown.Text = f.tooLong(ctx)
+	case f.own:
+		shown.Text, found = lang.FindMessage(ctx, f.Text)
+	default:
+		shown.Text, found = lang.FindMessage(ctx, f.Message)
+		shown.Text = sentence(shown.Text)
+	}
+	if !found {
+		return f
+	}
+	shown.Title, shown.Message = lang.Message(ctx, f.Title), shown.Text
+	return shown
+}
+
+// Messages in the place of those that errors have.
+const (
+	loadingModel = "Loading model" // as llama-server has it
+	engineFailed = "the engine failed on this request; the server's log says more"
+	nothingHere  = "There is nothing at this address."
+)
+
+// titles are those of codes without one in the table, and of errors that are just an HTTP status.
+var titles = map[int]string{
+	http.StatusBadRequest: "That did not work", http.StatusConflict: "That did not work",
+	http.StatusUnauthorized: "Unauthorized", http.StatusForbidden: "Forbidden", http.StatusNotFound: "Not found",
+	http.StatusMethodNotAllowed: "Method not allowed", http.StatusRequestTimeout: "Request timeout", http.StatusGone: "Gone",
+	http.StatusRequestEntityTooLarge: "Request entity too large", http.StatusUnsupportedMediaType: "Unsupported media type",
+	http.StatusMisdirectedRequest: "Misdirected request", http.StatusUpgradeRequired: "Upgrade required",
+	http.StatusTooManyRequests: "Too many requests", http.StatusServiceUnavailable: "Service unavailable",
 }
 
 // classify returns the code of err, its message and the fields that depend on its type.
@@ -87,7 +128,7 @@ func classify(err error) Failure {
 	case errors.As(err, &status) && status.Code < http.StatusInternalServerError:
 		f := Failure{Status: status.Code, Message: http.StatusText(status.Code)}
 		if status.Code == http.StatusNotFound {
-			f.Text = "There is nothing at this address."
+			f.Text = nothingHere
 		}
 		return f
 	}
@@ -100,73 +141,72 @@ func ofKnown(e *fault.Error) Failure {
 	switch e.Code {
 	case fault.CodeContext:
 		f.advice = e.Largest.Advice(e.LargestTokens)
-		larger := e.ContextTrain > e.ContextLength && e.ContextLength > 0
-		if larger {
+		f.partTokens, f.larger = e.LargestTokens, e.ContextTrain > e.ContextLength && e.ContextLength > 0
+		if f.larger {
 			f.advice += fmt.Sprintf(", or start the server with a larger --ctx, of which the model takes up to %d", e.ContextTrain)
 		}
 		f.reason = e.Message
 		if f.Message = tooLongForOpenAI.of(f); f.Param == "documents" || f.Param == "query" {
 			f.Message = e.Message // says which document does not fit
 		}
-		if f.Text = TooLongBecause(e.Largest, e.LargestTokens, e.ContextLength, larger); f.Text == "" {
-			f.Text = TooLong(false, larger)
-		}
-		f.Text = NothingCut + f.Text
+		f.Text = f.tooLong(context.Background())
 	case fault.CodeLoading:
-		f.Message = "Loading model" // as llama-server has it
+		f.Message = loadingModel
 	default:
 		if isPrivate(e.Code) {
-			f.Message = "the engine failed on this request; the server's log says more"
+			f.Message = engineFailed
 		}
 	}
 	return f
 }
 
-// NothingCut is the sentence before TooLong about a refused prompt.
-const NothingCut = "Nothing was cut. "
+// tooLong returns Text of a prompt that is too long.
+func (f Failure) tooLong(ctx context.Context) string {
+	return NothingCut(ctx, cmp.Or(TooLongBecause(ctx, f.Part, f.partTokens, f.ContextLength, f.larger), TooLong(ctx, false, f.larger)))
+}
+
+// NothingCut returns what people are told about a prompt that was refused, with what to do about it.
+func NothingCut(ctx context.Context, advice string) string {
+	return lang.T(ctx, "Nothing was cut. %s", advice)
+}
 
 // TooLong says what to do about a prompt that does not fit. first: the prompt is the chat's
 // first message. larger: the model supports a larger context.
-func TooLong(first, larger bool) string {
+func TooLong(ctx context.Context, first, larger bool) string {
 	switch {
 	case first && larger:
-		return "Shorten it, or raise the context on the page Models."
+		return lang.T(ctx, "Shorten it, or raise the context on the page Models.")
 	case first:
-		return "Shorten it."
+		return lang.T(ctx, "Shorten it.")
 	case larger:
-		return "Shorten it, raise the context on the page Models, or start a new chat with a summary of this one."
+		return lang.T(ctx, "Shorten it, raise the context on the page Models, or start a new chat with a summary of this one.")
 	}
-	return "Shorten it, or start a new chat with a summary of this one."
+	return lang.T(ctx, "Shorten it, or start a new chat with a summary of this one.")
+}
+
+// tooLargeParts says of each part that can have most tokens of a prompt how many those are, and what to do.
+var tooLargeParts = map[fault.Part]struct{ has, todo, orMore string }{
+	fault.PartSystem: {lang.Key("Your system prompt has %s tokens of the %s that fit."),
+		lang.Key("Shorten it."), lang.Key("Shorten it, or raise the context on the page Models.")},
+	fault.PartTools: {lang.Key("The definitions of the tools have %s tokens of the %s that fit."),
+		lang.Key("Offer fewer of them, or describe them in fewer words."), lang.Key("Offer fewer of them, or describe them in fewer words, or raise the context on the page Models.")},
+	fault.PartPictures: {lang.Key("The pictures have %s tokens of the %s that fit."),
+		lang.Key("Send fewer of them, or show them in low detail."), lang.Key("Send fewer of them, or show them in low detail, or raise the context on the page Models.")},
+	fault.PartHistory: {lang.Key("The messages before yours have %s tokens of the %s that fit."),
+		lang.Key("Start a new chat with a summary of this one."), lang.Key("Start a new chat with a summary of this one, or raise the context on the page Models.")},
 }
 
 // TooLongBecause says which part of a prompt has most of its tokens, and what to do; empty if it is the last message or not
 // known, of which TooLong speaks.
-func TooLongBecause(part fault.Part, tokens, context int, larger bool) string {
-	what, todo := "", ""
-	switch part {
-	case fault.PartSystem:
-		what, todo = "Your system prompt has", "Shorten it"
-	case fault.PartTools:
-		what, todo = "The definitions of the tools have", "Offer fewer of them, or describe them in fewer words"
-	case fault.PartPictures:
-		what, todo = "The pictures have", "Send fewer of them, or show them in low detail"
-	case fault.PartHistory:
-		what, todo = "The messages before yours have", "Start a new chat with a summary of this one"
-	default:
+func TooLongBecause(ctx context.Context, part fault.Part, tokens, context int, larger bool) string {
+	p, ok := tooLargeParts[part]
+	if !ok {
 		return ""
 	}
 	if larger {
-		todo += ", or raise the context on the page Models"
+		p.todo = p.orMore
 	}
-	return fmt.Sprintf("%s %s tokens of the %s that fit. %s.", what, thousands(tokens), thousands(context), todo)
-}
-
-// thousands returns n as people read it, with a comma between thousands.
-func thousands(n int) string {
-	if n < 1000 {
-		return strconv.Itoa(n)
-	}
-	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
+	return lang.T(ctx, p.has, lang.Count(ctx, tokens), lang.Count(ctx, context)) + " " + lang.T(ctx, p.todo)
 }
 
 // isPrivate reports whether the text of an engine's error is for the log only.
@@ -196,13 +236,17 @@ func Whole(err error) fault.Error {
 	return e
 }
 
-// Sentence turns an error's text into a sentence. It does not capitalise a name at its beginning.
-func Sentence(text string) string {
+// Sentence turns an error's text or a notice into a sentence in the language of ctx. It does not capitalise a name at its
+// beginning.
+func Sentence(ctx context.Context, text string) string { return sentence(lang.Message(ctx, text)) }
+
+func sentence(text string) string {
 	if text == "" {
 		return ""
 	}
-	if first, _, _ := strings.Cut(text, " "); strings.Trim(first, "abcdefghijklmnopqrstuvwxyz") == "" {
-		text = strings.ToUpper(text[:1]) + text[1:]
+	if first, _, _ := strings.Cut(text, " "); strings.TrimFunc(first, unicode.IsLower) == "" {
+		letter, size := utf8.DecodeRuneInString(text)
+		text = string(unicode.ToUpper(letter)) + text[size:]
 	}
 	if !strings.ContainsAny(text[len(text)-1:], ".!?") {
 		text += "."

@@ -13,8 +13,9 @@ func TestSentence(t *testing.T) {
 		"max_tokens is 0":            "max_tokens is 0.",
 		"models/a.gguf is too short": "models/a.gguf is too short.",
 		"Is it?":                     "Is it?",
+		"übrig ist nichts":           "Übrig ist nichts.",
 	} {
-		if got := failure.Sentence(text); got != want {
+		if got := failure.Sentence(t.Context(), text); got != want {
 			t.Errorf("failure.Sentence(%q) = %q, want %q", text, got, want)
 		}
 	}

@@ -40,20 +40,20 @@ type Chat struct {
 	Leaf     int64           // shown last; 0: the last message
 }
 
-// Omitted counts what was not imported, by what it is: "Pictures and other files", for one.
+// Omitted counts what was not imported, by the sentence that says how many there are.
 type Omitted map[string]int
 
 const (
-	files    = "Pictures and other files"
-	calls    = "Calls of tools and their results"
-	orphaned = "Messages without text"
+	files    = "Pictures and other files: %d."
+	calls    = "Calls of tools and their results: %d."
+	orphaned = "Messages without text: %d."
 )
 
 // All yields a sentence for each kind.
 func (o Omitted) All() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for what, n := range o {
-			if !yield(fmt.Sprintf("%s: %d.", what, n)) {
+			if !yield(fmt.Sprintf(what, n)) {
 				return
 			}
 		}
@@ -273,12 +273,20 @@ func oneLine(title string) string {
 	}, string(runes[:min(len(runes), 200)]))
 }
 
-// node is a message of another program's tree. Without a role it is none, and what follows it follows its parent.
+// node is a message of another program's tree. Without a role it is left out, and its children become those of its parent.
 type node struct {
 	id, parent      string
 	role            store.Role
 	text, reasoning string
 	at              time.Time
+}
+
+// omitEmpty has a message without text left out.
+func (n *node) omitEmpty(omitted Omitted) {
+	if n.role != "" && strings.TrimSpace(n.text+n.reasoning) == "" {
+		n.role = ""
+		omitted[orphaned]++
+	}
 }
 
 // tree orders nodes so that parents come before their children, and returns them as messages, with the one called leaf. Of

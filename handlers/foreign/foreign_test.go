@@ -1,14 +1,13 @@
 package foreign
 
 import (
-	"archive/zip"
 	"bytes"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"strings"
 	"testing"
 
+	"m40-llm/infer/fixtures"
 	"m40-llm/store"
 )
 
@@ -53,25 +52,6 @@ func described(c Chat) string {
 	return out.String()
 }
 
-func archive(t testing.TB, parts ...string) string {
-	t.Helper()
-	var out bytes.Buffer
-	w := zip.NewWriter(&out)
-	for i := 0; i < len(parts); i += 2 {
-		f, err := w.Create(parts[i])
-		if err == nil {
-			_, err = io.WriteString(f, parts[i+1])
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return out.String()
-}
-
 func readAll(file string) (chats []Chat, omitted Omitted, errs []error) {
 	omitted = Omitted{}
 	for c, err := range Read(strings.NewReader(file), int64(len(file)), omitted) {
@@ -91,7 +71,7 @@ func TestRead_RecognisesProgramsAndKeepsBranches(t *testing.T) {
 		omitted          Omitted
 	}{
 		{"ChatGPT", chatGPT, `ChatGPT "Moss" system="" pinned=false archived=true ` + moss + ` shows 3`, Omitted{files: 1, calls: 2}},
-		{"ChatGPT's archive", archive(t, "chat.html", "<html>", "user.json", `{"id":"u"}`, "conversations.json", chatGPT), `ChatGPT "Moss" system="" pinned=false archived=true ` + moss + ` shows 3`, Omitted{files: 1, calls: 2}},
+		{"ChatGPT's archive", string(fixtures.Zip(t, "chat.html", "<html>", "user.json", `{"id":"u"}`, "conversations.json", chatGPT)), `ChatGPT "Moss" system="" pinned=false archived=true ` + moss + ` shows 3`, Omitted{files: 1, calls: 2}},
 		{"Open WebUI", openWebUI, `Open WebUI "Moss" system="Be brief." pinned=true archived=false ` + moss + ` (Hm, a <b>.) shows 3`, Omitted{files: 1}},
 		{"llama-server", llamaServer, `llama-server "Moss" system="" pinned=false archived=false 1<0 user "What is moss?\n\nFile a.txt:\n` + "```" + `\ngreen\n` + "```" + `" 2<1 assistant "A plant." 3<1 assistant "A small plant." (Hm.) shows 3`, Omitted{files: 1}},
 		{"a list of llama-server", "\ufeff [" + llamaServer + "]", `llama-server "Moss" system="" pinned=false archived=false 1<0 user "What is moss?\n\nFile a.txt:\n` + "```" + `\ngreen\n` + "```" + `" 2<1 assistant "A plant." 3<1 assistant "A small plant." (Hm.) shows 3`, Omitted{files: 1}},
@@ -139,11 +119,11 @@ func TestRead_SaysWhatIsWrongWithAFile(t *testing.T) {
 		"an empty list":                        {`[]`, "empty list"},
 		"a truncated list":                     {chatGPT[:len(chatGPT)-20], "ends too early"},
 		"no JSON":                              {`[nothing`, "not valid JSON"},
-		"an archive of pictures":               {archive(t, "a.png", "x"), "no chats that this program knows"},
-		"a part of an archive":                 {archive(t, "conversations.json", chatGPT)[:200], "broken, or only a part of it"},
+		"an archive of pictures":               {string(fixtures.Zip(t, "a.png", "x")), "no chats that this program knows"},
+		"a part of an archive":                 {string(fixtures.Zip(t, "conversations.json", chatGPT)[:200]), "broken, or only a part of it"},
 		"a chat that is too long":              {`[{"title":"` + strings.Repeat("x", maxChat+1<<20) + `"}]`, "longer than 32 MiB"},
 		"messages in a circle":                 {`[{"title":"Circle","mapping":{` + circle.String()[1:] + `}}]`, "it has no messages"},
-		"an archive that unpacks to much more": {archive(t, "conversations.json", `["`+strings.Repeat("x", 2*maxChat)+`"]`), "longer than 32 MiB"},
+		"an archive that unpacks to much more": {string(fixtures.Zip(t, "conversations.json", `["`+strings.Repeat("x", 2*maxChat)+`"]`)), "longer than 32 MiB"},
 		"white space without end":              {"[" + strings.Repeat(" ", 16<<20) + "]", "white space"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -171,7 +151,7 @@ func TestKnown_LeavesExportsOfThisProgramToTheirReader(t *testing.T) {
 
 func TestRead_TakesEveryMutationOfAFile(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	files := []string{chatGPT, openWebUI, llamaServer, lmStudio, archive(t, "conversations.json", chatGPT)}
+	files := []string{chatGPT, openWebUI, llamaServer, lmStudio, string(fixtures.Zip(t, "conversations.json", chatGPT))}
 	for i := range 500 {
 		file := []byte(files[i%len(files)])
 		for range 1 + random.IntN(8) {

@@ -1,110 +1,128 @@
 package foreign
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"html"
+	"iter"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"m40-llm/store"
 )
 
+type chatGPTMessage struct {
+	Author    struct{ Role string }
+	Create    float64 `json:"create_time"`
+	Recipient string
+	Content   struct {
+		Type  string `json:"content_type"`
+		Parts []json.RawMessage
+		Text  string
+	}
+	Metadata struct {
+		Hidden bool `json:"is_visually_hidden_from_conversation"`
+	}
+}
+
 // readChatGPT reads a chat of conversations.json in an export of ChatGPT.
 func readChatGPT(raw json.RawMessage, omitted Omitted) (Chat, error) {
+	type place struct {
+		Parent   string
+		Children []string
+		Message  *chatGPTMessage
+	}
 	var in struct {
 		Title    string
 		Archived bool   `json:"is_archived"`
 		Current  string `json:"current_node"`
-		Mapping  map[string]struct {
-			Parent   string
-			Children []string
-			Message  *struct {
-				Author    struct{ Role string }
-				Create    float64 `json:"create_time"`
-				Recipient string
-				Content   struct {
-					Type  string `json:"content_type"`
-					Parts []json.RawMessage
-					Text  string
-				}
-				Metadata struct {
-					Hidden bool `json:"is_visually_hidden_from_conversation"`
-				}
-			}
-		}
+		Mapping  map[string]place
 	}
 	if err := json.Unmarshal(raw, &in); err != nil {
 		return Chat{Metadata: store.Metadata{Title: in.Title}}, err
 	}
 	c := Chat{Program: "ChatGPT", Metadata: store.Metadata{Title: in.Title, Placement: store.Placement{Archived: in.Archived}}}
 	var nodes []node
-	add := func(id, parent string) {
-		n := node{id: id, parent: parent}
-		if m := in.Mapping[id].Message; m != nil && !m.Metadata.Hidden {
-			text := m.Content.Text
-			for _, part := range m.Content.Parts {
-				var s string
-				if json.Unmarshal(part, &s) != nil {
-					omitted[files]++
-					continue
-				}
-				text += s
-			}
-			n.text, n.at = text, seconds(m.Create)
-			switch role := m.Author.Role; {
-			case role == "system" && strings.TrimSpace(text) != "" && c.Metadata.System == "":
-				c.Metadata.System = text
-			case role == "user" && m.Content.Type != "user_editable_context":
-				n.role = store.RoleUser
-			case role == "tool", role == "assistant" && m.Recipient != "" && m.Recipient != "all", m.Content.Type == "code" && role == "assistant":
-				omitted[calls]++
-			case role == "assistant" && (m.Content.Type == "text" || m.Content.Type == "multimodal_text"):
-				n.role = store.RoleAssistant
-			}
-			if n.role != "" && strings.TrimSpace(text) == "" {
-				n.role = ""
-				omitted[orphaned]++
-			}
+	for id, p := range inOrder(in.Mapping, func(p place) (string, []string) { return p.Parent, p.Children }) {
+		n := node{id: id, parent: p.Parent}
+		if p.Message != nil && !p.Message.Metadata.Hidden {
+			p.Message.fill(&n, &c, omitted)
 		}
 		nodes = append(nodes, n)
-	}
-	// Children are in the order of versions, which a map of Go is not.
-	var roots []string
-	for id, n := range in.Mapping {
-		if _, there := in.Mapping[n.Parent]; n.Parent == "" || !there {
-			roots = append(roots, id)
-		}
-	}
-	open, seen := roots, map[string]bool{}
-	for len(open) > 0 {
-		id := open[len(open)-1]
-		open = open[:len(open)-1]
-		if _, there := in.Mapping[id]; !there || seen[id] {
-			continue
-		}
-		seen[id] = true
-		add(id, in.Mapping[id].Parent)
-		children := in.Mapping[id].Children
-		for i := len(children) - 1; i >= 0; i-- {
-			open = append(open, children[i])
-		}
 	}
 	c.Messages, c.Leaf = tree(nodes, in.Current)
 	return c, nil
 }
 
+// fill sets the text and the role of n, or the system prompt of c.
+func (m *chatGPTMessage) fill(n *node, c *Chat, omitted Omitted) {
+	n.text, n.at = m.Content.Text, seconds(m.Create)
+	for _, part := range m.Content.Parts {
+		var s string
+		if json.Unmarshal(part, &s) != nil {
+			omitted[files]++
+			continue
+		}
+		n.text += s
+	}
+	switch role := m.Author.Role; {
+	case role == "system" && strings.TrimSpace(n.text) != "" && c.Metadata.System == "":
+		c.Metadata.System = n.text
+	case role == "user" && m.Content.Type != "user_editable_context":
+		n.role = store.RoleUser
+	case role == "tool", role == "assistant" && m.Recipient != "" && m.Recipient != "all", m.Content.Type == "code" && role == "assistant":
+		omitted[calls]++
+	case role == "assistant" && (m.Content.Type == "text" || m.Content.Type == "multimodal_text"):
+		n.role = store.RoleAssistant
+	}
+	n.omitEmpty(omitted)
+}
+
+// inOrder yields the messages of a tree by id, each after its parent, and children in the order in which their parent lists them.
+// links returns the parent and the children of a message. Messages without a known parent are roots.
+func inOrder[M any](messages map[string]M, links func(M) (parent string, children []string)) iter.Seq2[string, M] {
+	return func(yield func(string, M) bool) {
+		var open []string
+		for id, m := range messages {
+			parent, _ := links(m)
+			if _, known := messages[parent]; parent == "" || !known {
+				open = append(open, id)
+			}
+		}
+		seen := map[string]bool{}
+		for len(open) > 0 {
+			id := open[len(open)-1]
+			open = open[:len(open)-1]
+			m, known := messages[id]
+			if !known || seen[id] {
+				continue
+			}
+			seen[id] = true
+			if !yield(id, m) {
+				return
+			}
+			_, children := links(m)
+			for _, child := range slices.Backward(children) {
+				open = append(open, child)
+			}
+		}
+	}
+}
+
+type openWebUIMessage struct {
+	ID, ParentID string
+	Children     []string `json:"childrenIds"`
+	Role         string
+	Content      json.RawMessage
+	Timestamp    float64
+	Files        []json.RawMessage
+}
+
 // readOpenWebUI reads a chat of an export of Open WebUI.
 func readOpenWebUI(raw json.RawMessage, omitted Omitted) (Chat, error) {
-	type message struct {
-		ID, ParentID string
-		Children     []string `json:"childrenIds"`
-		Role         string
-		Content      json.RawMessage
-		Timestamp    float64
-		Files        []json.RawMessage
-	}
 	var in struct {
 		Title            string
 		Pinned, Archived bool
@@ -112,78 +130,59 @@ func readOpenWebUI(raw json.RawMessage, omitted Omitted) (Chat, error) {
 			Title, System string
 			Params        struct{ System string }
 			History       struct {
-				Messages map[string]message
+				Messages map[string]openWebUIMessage
 				Current  string `json:"currentId"`
 			}
-			Messages []message
+			Messages []openWebUIMessage
 		}
 	}
 	if err := json.Unmarshal(raw, &in); err != nil {
 		return Chat{Metadata: store.Metadata{Title: in.Title}}, err
 	}
-	c := Chat{Program: "Open WebUI", Metadata: store.Metadata{Title: in.Title, System: in.Chat.System, Placement: store.Placement{Pinned: in.Pinned, Archived: in.Archived}}}
-	if c.Metadata.Title == "" {
-		c.Metadata.Title = in.Chat.Title
-	}
-	if c.Metadata.System == "" {
-		c.Metadata.System = in.Chat.Params.System
-	}
+	c := Chat{Program: "Open WebUI", Metadata: store.Metadata{
+		Title: cmp.Or(in.Title, in.Chat.Title), System: cmp.Or(in.Chat.System, in.Chat.Params.System),
+		Placement: store.Placement{Pinned: in.Pinned, Archived: in.Archived},
+	}}
 	var nodes []node
-	add := func(m message, parent string) {
-		n := node{id: m.ID, parent: parent, at: seconds(m.Timestamp)}
-		n.text = textOf(m.Content, omitted)
-		omitted.add(files, len(m.Files))
-		switch {
-		case m.Role == "system" && c.Metadata.System == "":
-			c.Metadata.System = n.text
-		case m.Role == "user":
-			n.role = store.RoleUser
-		case m.Role == "assistant":
-			n.role = store.RoleAssistant
-			n.reasoning, n.text = thoughts(n.text)
-		}
-		if n.role != "" && strings.TrimSpace(n.text+n.reasoning) == "" {
-			n.role = ""
-			omitted[orphaned]++
-		}
-		nodes = append(nodes, n)
-	}
-	history := in.Chat.History.Messages
-	if len(history) == 0 { // older exports have the branch alone
+	if len(in.Chat.History.Messages) == 0 { // older exports have the branch alone
 		before := ""
 		for i, m := range in.Chat.Messages {
-			if m.ID == "" {
-				m.ID = fmt.Sprint(i + 1)
-			}
-			add(m, before)
-			before = m.ID
+			id := cmp.Or(m.ID, fmt.Sprint(i+1))
+			nodes = append(nodes, m.node(id, before, &c, omitted))
+			before = id
 		}
 		c.Messages, c.Leaf = tree(nodes, before)
 		return c, nil
 	}
-	var open []string
-	for id, m := range history {
-		if _, there := history[m.ParentID]; m.ParentID == "" || !there {
-			open = append(open, id)
-		}
-	}
-	seen := map[string]bool{}
-	for len(open) > 0 {
-		id := open[len(open)-1]
-		open = open[:len(open)-1]
-		m, there := history[id]
-		if !there || seen[id] {
-			continue
-		}
-		seen[id] = true
-		m.ID = id
-		add(m, m.ParentID)
-		for i := len(m.Children) - 1; i >= 0; i-- {
-			open = append(open, m.Children[i])
-		}
+	links := func(m openWebUIMessage) (string, []string) { return m.ParentID, m.Children }
+	for id, m := range inOrder(in.Chat.History.Messages, links) {
+		nodes = append(nodes, m.node(id, m.ParentID, &c, omitted))
 	}
 	c.Messages, c.Leaf = tree(nodes, in.Chat.History.Current)
 	return c, nil
+}
+
+// node returns the message as a node. The first one of the system becomes the system prompt of c.
+func (m *openWebUIMessage) node(id, parent string, c *Chat, omitted Omitted) node {
+	n := node{id: id, parent: parent, at: seconds(m.Timestamp), text: textOf(m.Content, omitted)}
+	omitted.add(files, len(m.Files))
+	n.takeRole(m.Role, c)
+	n.omitEmpty(omitted)
+	return n
+}
+
+// takeRole sets who wrote n. The first text of the system becomes the system prompt of c, and what an answer has of thoughts
+// its reasoning.
+func (n *node) takeRole(role string, c *Chat) {
+	switch {
+	case role == "system" && c.Metadata.System == "":
+		c.Metadata.System = n.text
+	case role == "user":
+		n.role = store.RoleUser
+	case role == "assistant":
+		n.role = store.RoleAssistant
+		n.reasoning, n.text = thoughts(n.text)
+	}
 }
 
 // readLlamaServer reads a chat of an export of the page of llama-server.
@@ -217,23 +216,16 @@ func readLlamaServer(raw json.RawMessage, omitted Omitted) (Chat, error) {
 				omitted[files]++
 			}
 		}
-		switch {
-		case m.Type == "root":
-		case m.Role == "system" && c.Metadata.System == "":
-			c.Metadata.System = n.text
-		case m.Role == "user":
-			n.role = store.RoleUser
-		case m.Role == "assistant":
-			n.role = store.RoleAssistant
-			n.reasoning, n.text = thoughts(n.text)
-			n.reasoning += m.Thinking + m.ReasoningContent
-		case m.Role == "tool":
-			omitted[calls]++
+		if m.Type != "root" {
+			n.takeRole(m.Role, &c)
+			switch m.Role {
+			case "assistant":
+				n.reasoning += m.Thinking + m.ReasoningContent
+			case "tool":
+				omitted[calls]++
+			}
 		}
-		if n.role != "" && strings.TrimSpace(n.text+n.reasoning) == "" {
-			n.role = ""
-			omitted[orphaned]++
-		}
+		n.omitEmpty(omitted)
 		nodes = append(nodes, n)
 	}
 	c.Messages, c.Leaf = tree(nodes, string(in.Conv.Node))
@@ -263,7 +255,6 @@ func (i *identifier) UnmarshalJSON(data []byte) error {
 
 // readLMStudio reads a conversation file of LM Studio.
 func readLMStudio(raw json.RawMessage, omitted Omitted) (Chat, error) {
-	type content []struct{ Type, Text string }
 	var in struct {
 		Name      string
 		Pinned    bool
@@ -273,10 +264,10 @@ func readLMStudio(raw json.RawMessage, omitted Omitted) (Chat, error) {
 			Selected int `json:"currentlySelected"`
 			Versions []struct {
 				Type, Role string
-				Content    content
+				Content    []part
 				Steps      []struct {
 					Type    string
-					Content content
+					Content []part
 					Style   struct{ Type string }
 				}
 			}
@@ -286,28 +277,18 @@ func readLMStudio(raw json.RawMessage, omitted Omitted) (Chat, error) {
 		return Chat{Metadata: store.Metadata{Title: in.Name}}, err
 	}
 	c := Chat{Program: "LM Studio", Metadata: store.Metadata{Title: in.Name, System: in.System, Placement: store.Placement{Pinned: in.Pinned}}}
-	join := func(parts content) (text string) {
-		for _, p := range parts {
-			if p.Type == "text" {
-				text += p.Text
-			} else {
-				omitted[files]++
-			}
-		}
-		return text
-	}
 	var nodes []node
 	before := ""
 	for i, m := range in.Messages {
 		next := before
 		for j, v := range m.Versions {
-			n := node{id: fmt.Sprintf("%d/%d", i, j), parent: before, at: seconds(in.CreatedAt / 1000), text: join(v.Content)}
+			n := node{id: fmt.Sprintf("%d/%d", i, j), parent: before, at: seconds(in.CreatedAt / 1000), text: omitted.join(v.Content)}
 			for _, s := range v.Steps {
 				switch {
 				case s.Type == "contentBlock" && s.Style.Type == "thinking":
-					n.reasoning += join(s.Content)
+					n.reasoning += omitted.join(s.Content)
 				case s.Type == "contentBlock":
-					n.text += join(s.Content)
+					n.text += omitted.join(s.Content)
 				case strings.Contains(strings.ToLower(s.Type), "tool"):
 					omitted[calls]++
 				}
@@ -325,10 +306,7 @@ func readLMStudio(raw json.RawMessage, omitted Omitted) (Chat, error) {
 					c.Metadata.System = n.text
 				}
 			}
-			if n.role != "" && strings.TrimSpace(n.text+n.reasoning) == "" {
-				n.role = ""
-				omitted[orphaned]++
-			}
+			n.omitEmpty(omitted)
 			nodes = append(nodes, n)
 			if j == m.Selected || next == before {
 				next = n.id
@@ -352,15 +330,23 @@ func textOf(content json.RawMessage, omitted Omitted) string {
 	if len(content) == 0 || json.Unmarshal(content, &text) == nil {
 		return text
 	}
-	var parts []struct{ Type, Text string }
+	var parts []part
 	if json.Unmarshal(content, &parts) != nil {
 		return ""
 	}
+	return omitted.join(parts)
+}
+
+// part is a part of a content.
+type part struct{ Type, Text string }
+
+// join returns the text of parts and counts the others as files.
+func (o Omitted) join(parts []part) (text string) {
 	for _, p := range parts {
 		if p.Type == "text" {
 			text += p.Text
 		} else {
-			omitted[files]++
+			o[files]++
 		}
 	}
 	return text

@@ -23,7 +23,7 @@ func (g *Gate) Client(c echo.Context) string {
 	}
 	client := "at " + g.proxies.client(c.Request()).String()
 	header := c.Request().Header
-	if key := cmp.Or(header.Get(echo.HeaderAuthorization), header.Get("X-Api-Key")); key != "" && g.opt.Asks == AsksNobody {
+	if key := cmp.Or(header.Get(echo.HeaderAuthorization), header.Get("X-Api-Key")); key != "" && g.opt.Asks == AsksNoOne {
 		digest := sha256.Sum256([]byte(key))
 		client += " with " + hex.EncodeToString(digest[:8])
 	}

@@ -24,7 +24,7 @@ type Asks int
 const (
 	AsksAll    Asks = iota
 	AsksOthers      // all but those from this machine, which are the owner's
-	AsksNobody      // none: all are the owner's
+	AsksNoOne       // none: all are the owner's
 )
 
 // credential identifies who sends a request. Programs send an API key as a bearer token or as
@@ -144,7 +144,7 @@ func (g *Gate) shown(c echo.Context) (known people.Known, err error) {
 
 // fromOwner reports whether a request is the owner's without a credential.
 func (g *Gate) fromOwner(c echo.Context) bool {
-	return g.opt.Asks == AsksNobody || g.opt.Asks == AsksOthers && g.fromThisMachine(c.Request())
+	return g.opt.Asks == AsksNoOne || g.opt.Asks == AsksOthers && g.fromThisMachine(c.Request())
 }
 
 // forwarding are the headers that proxies add.

@@ -28,10 +28,10 @@ func (g *Gate) handleError(err error, c echo.Context) {
 	}
 }
 
-// Failed returns what the client of a request that failed with err is told, and logs err if
+// Failed returns what the client of a request that failed with err is told, in the language of its page, and logs err if
 // the server is at fault. A worker does not log it: its server does.
 func (g *Gate) Failed(c echo.Context, err error) failure.Failure {
-	f := failure.Describe(err)
+	f := failure.For(c.Request().Context(), err)
 	if g.trusted || f.Status < http.StatusInternalServerError || errors.Is(err, context.Canceled) || errors.Is(err, ErrClientLost) {
 		return f
 	}

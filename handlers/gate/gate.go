@@ -21,9 +21,9 @@ type Options struct {
 	Log *slog.Logger
 
 	Asks           Asks              // who must show a credential, on every route but the public ones
-	People         *people.Service   // who may come in with which; nil: nobody may
-	Visitors       *visitors.Service // who may come in without a credential; nil: nobody
-	Public         map[string]bool   // paths of the routes that require no credential, and run on nobody's behalf
+	People         *people.Service   // who may come in with which; nil: no one may
+	Visitors       *visitors.Service // who may come in without a credential; nil: no one
+	Public         map[string]bool   // paths of the routes that require no credential, and run without a principal
 	AllowHosts     []string          // values of Host that are accepted, NAME or NAME:PORT, besides loopback names and the address connected to
 	Announced      func() string     // another such name, which the server has in the local network now; nil or empty: none
 	CORSOrigins    []string          // foreign origins that may call /v1, as browsers send them; files and sandboxed pages have "null"
@@ -68,7 +68,7 @@ func NewTrusted(log *slog.Logger) *Gate { return &Gate{log: log, trusted: true} 
 func (g *Gate) Trusted() bool { return g.trusted }
 
 // RequiresKey reports whether requests of programs on other machines must carry an API key.
-func (g *Gate) RequiresKey() bool { return g.opt.Asks != AsksNobody }
+func (g *Gate) RequiresKey() bool { return g.opt.Asks != AsksNoOne }
 
 // Guard installs the gate's middleware and error handler in e.
 func (g *Gate) Guard(e *echo.Echo) {
@@ -78,7 +78,7 @@ func (g *Gate) Guard(e *echo.Echo) {
 		return
 	}
 	e.IPExtractor = func(r *http.Request) string { return g.proxies.client(r).String() }
-	e.Pre(g.observe, g.limitWrites, g.compress, g.mount, g.setHeaders, g.normalizePath, g.checkHost, g.checkOrigin, g.noteEncryption, g.openAccount, g.limitBody)
+	e.Pre(g.observe, g.limitWrites, g.compress, g.mount, g.setHeaders, g.normalizePath, g.speak, g.checkHost, g.checkOrigin, g.noteEncryption, g.openAccount, g.limitBody)
 	e.Use(g.identify)
 	g.programRoutes = sync.OnceValue(func() string { return apiRoutes(e) })
 }

@@ -134,7 +134,7 @@ var containerHosts = []string{"host.docker.internal", "host.containers.internal"
 func (g *Gate) isFromContainer(r *http.Request, local net.Addr) bool {
 	name, port, ok := splitHost(strings.ToLower(r.Host))
 	peer := peerOf(r)
-	return ok && g.opt.Asks != AsksNobody && slices.Contains(containerHosts, name) && IsAPI(r.URL.Path) && !g.opt.Public[r.URL.Path] &&
+	return ok && g.opt.Asks != AsksNoOne && slices.Contains(containerHosts, name) && IsAPI(r.URL.Path) && !g.opt.Public[r.URL.Path] &&
 		port == strconv.Itoa(int(addrPortOf(local).Port())) && (peer.IsLoopback() || peer.IsPrivate())
 }
 

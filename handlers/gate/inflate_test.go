@@ -16,7 +16,7 @@ import (
 // A connection that breaks is the client's trouble, not that of gzip.
 func TestBody_CompressedThatDoesNotArrive(t *testing.T) {
 	broken := errors.New("broken pipe")
-	sent := io.NopCloser(io.MultiReader(strings.NewReader(gzipped(t, "a body of which only half is there: it is cut off in the middle")[:30]), errReader{broken}))
+	sent := io.NopCloser(io.MultiReader(strings.NewReader(fixtures.Gzip(t, "a body of which only half is there: it is cut off in the middle")[:30]), errReader{broken}))
 	if _, err := io.ReadAll(newInflatedBody(sent, 1000)); !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}
@@ -61,9 +61,9 @@ func (r errReader) Read([]byte) (int, error) { return 0, r.err }
 
 // Whatever is sent compressed, what is read of it is bounded.
 func FuzzCompressedBody(f *testing.F) {
-	f.Add([]byte(gzipped(f, "hello")))
-	f.Add([]byte(gzipped(f, strings.Repeat("x", 4096))))
-	f.Add([]byte(gzipped(f, "")[:11]))
+	f.Add([]byte(fixtures.Gzip(f, "hello")))
+	f.Add([]byte(fixtures.Gzip(f, strings.Repeat("x", 4096))))
+	f.Add([]byte(fixtures.Gzip(f, "")[:11]))
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		const limit = 4096
 		data, err := io.ReadAll(newInflatedBody(io.NopCloser(bytes.NewReader(sent)), limit))
@@ -74,17 +74,4 @@ func FuzzCompressedBody(f *testing.F) {
 			t.Errorf("the error is %v", err)
 		}
 	})
-}
-
-func gzipped(t testing.TB, text string) string {
-	t.Helper()
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	if _, err := io.WriteString(w, text); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.String()
 }

@@ -48,7 +48,7 @@ func (g *Gate) SubmitLogin(c echo.Context) error {
 		cookie, err = g.opt.People.Enter(c.Request().Context(), sent.Get("key"), g.Sender(c))
 	}
 	if err != nil {
-		f := failure.Describe(err)
+		f := failure.For(c.Request().Context(), err)
 		setRetryHeaders(c, f)
 		form.Problem = f.Text
 		return g.showLogin(c, f.Status, form)

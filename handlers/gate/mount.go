@@ -109,7 +109,7 @@ func (w *mountedWriter) mountHeader() {
 		}
 	}
 	if kind, _, _ := mime.ParseMediaType(header.Get(echo.HeaderContentType)); kind == echo.MIMETextHTML {
-		pairs := []string{`<html lang="en"`, `<html lang="en" data-base="` + w.base + `"`}
+		pairs := []string{`<html lang="`, `<html data-base="` + w.base + `" lang="`}
 		for _, begin := range addresses {
 			pairs = append(pairs, begin, strings.TrimSuffix(begin, "/")+w.base+"/")
 		}

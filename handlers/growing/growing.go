@@ -4,6 +4,7 @@
 package growing
 
 import (
+	"context"
 	"html"
 	"net/http"
 
@@ -15,6 +16,7 @@ import (
 
 // Page is a response to which HTML is appended.
 type Page struct {
+	ctx      context.Context // of the request, with its language
 	response *echo.Response
 	open     bool  // whether the element of unrendered text is open
 	Err      error // the first error of a write; nothing is written after it
@@ -26,7 +28,7 @@ func Begin(c echo.Context) *Page {
 	r.Header().Set(echo.HeaderContentType, echo.MIMETextHTMLCharsetUTF8)
 	r.Header().Set("X-Accel-Buffering", "no")
 	r.WriteHeader(http.StatusOK)
-	return &Page{response: r}
+	return &Page{ctx: c.Request().Context(), response: r}
 }
 
 // Write appends HTML.
@@ -78,15 +80,15 @@ func (p *Page) Add(e *live.Event, raw bool) {
 		p.Text(e.Text)
 	case live.EventBlock:
 		if !raw {
-			p.Block(markdown.Block(e))
+			p.Block(markdown.Block(p.ctx, e))
 		}
 	case live.EventEnd:
 		m := e.Message
 		if !raw {
 			if e.Thinking {
-				p.Block(markdown.Reasoning(m.Reasoning))
+				p.Block(markdown.Reasoning(p.ctx, m.Reasoning))
 			}
-			p.Block(markdown.Text(m.Text[m.Answer.Blocks:]))
+			p.Block(markdown.Text(p.ctx, m.Text[m.Answer.Blocks:]))
 		}
 		p.Close()
 	}

@@ -156,7 +156,7 @@ func (f *Following) Ready() <-chan struct{} {
 	return f.sub.Ready()
 }
 
-// Take returns the events since the last call: EventBranch, which stands for EventMessage too,
+// Take returns the events since the last call: EventBranch, which replaces EventMessage too,
 // EventProgress, EventText, EventBlock, EventEnd and EventTitle. They have no numbers. An EventBranch with ID 0
 // and no messages says that the chat shows another branch now. Its error ends the reading: ErrSlow
 // or ErrNotShared.

@@ -6,7 +6,7 @@
 // stop the answers to these; they do nothing else. Answers count as the owner's in the queue, because a chat has
 // one answer at a time and the owner let them in. Who asks and who writes is in memory:
 // write access ends when the server stops. Of the secret by which a browser is known
-// only the hash is kept. The package knows no HTTP.
+// only the hash is stored. The package knows no HTTP.
 package guest
 
 import (

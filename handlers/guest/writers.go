@@ -52,7 +52,7 @@ const (
 	WriterAsks    WriterState = "asks"
 	WriterWrites  WriterState = "writes"
 	WriterRefused WriterState = "refused" // by the owner
-	WriterMissed  WriterState = "missed"  // nobody answered for askLife
+	WriterMissed  WriterState = "missed"  // not answered within askLife
 	WriterEnded   WriterState = "ended"   // the owner took write access back
 	WriterIdle    WriterState = "idle"    // nothing was written for Options.Idle
 	WriterLeft    WriterState = "left"    // they withdrew the request or gave write access back
@@ -143,7 +143,7 @@ func newWriters(idle time.Duration, now func() time.Time) writers {
 	}
 }
 
-// maxWatched is how many chats are watched before all are told of a change, so that those that nobody watches any
+// maxWatched is how many chats are watched before all are told of a change, so that those that no one watches any
 // more are forgotten.
 const maxWatched = 1024
 
@@ -723,7 +723,7 @@ func (s *Service) Typing(who live.Principal) error {
 	return nil
 }
 
-// OwnerTypes says that the owner of a chat is typing, which nobody learns unless others write there.
+// OwnerTypes says that the owner of a chat is typing, which is announced only if others write there.
 func (s *Service) OwnerTypes(who live.Principal, c *live.Chat) error {
 	if err := owned.Authorize(who, access.ActionChange, c.Object()); err != nil {
 		return err

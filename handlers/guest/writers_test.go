@@ -235,6 +235,33 @@ func TestKeyboard_LimitsRequests(t *testing.T) {
 	})
 }
 
+func TestKeyboard_LimitsTheMessagesOfAWriterAndNothingElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newWriters(time.Hour, time.Now)
+		who := byLink(1)
+		w, _ := asked(t, &k, who, "Ada")
+		k.set(w, WriterWrites)
+		who.Writer = w.ID
+		for sent := range writeBurst {
+			if _, err := k.hold(who, true); err != nil {
+				t.Fatalf("after %d messages: %v", sent, err)
+			}
+			k.wrote(who)
+		}
+		if _, err := k.hold(who, true); !errors.As(err, new(*TooSoonError)) {
+			t.Errorf("a message after %d got %v, want to be told to wait", writeBurst, err)
+		}
+		if _, err := k.hold(who, false); err != nil {
+			t.Errorf("stopping an answer or typing after %d messages: %v", writeBurst, err)
+		}
+		time.Sleep(writeEvery)
+		if _, err := k.hold(who, true); err != nil {
+			t.Errorf("a message after %v: %v", writeEvery, err)
+		}
+		k.remove(func(*writer) bool { return true })
+	})
+}
+
 func TestWriterName(t *testing.T) {
 	for _, tc := range []struct{ name, given, want string }{
 		{"a name", "Ada", "Ada"},

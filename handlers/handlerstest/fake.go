@@ -195,18 +195,18 @@ func OpenStore(t testing.TB) *store.Store {
 // OpenStoreAt opens the store in the file path until the test ends.
 func OpenStoreAt(t testing.TB, path string) *store.Store {
 	t.Helper()
-	kept, err := store.Open(t.Context(), store.Options{Path: path, Ballast: -1})
+	db, err := store.Open(t.Context(), store.Options{Path: path, Ballast: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { kept.Close() })
-	return kept
+	t.Cleanup(func() { db.Close() })
+	return db
 }
 
 // PeopleOf returns the people of a store; key is the owner's.
-func PeopleOf(t testing.TB, kept *store.Store, key string) *people.Service {
+func PeopleOf(t testing.TB, db *store.Store, key string) *people.Service {
 	t.Helper()
-	s, err := people.New(t.Context(), people.Options{Store: kept, OwnerKey: key})
+	s, err := people.New(t.Context(), people.Options{Store: db, OwnerKey: key})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -86,18 +86,18 @@ func ServeModels(t testing.TB, dir string, registry *hubtest.Registry, change ..
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, err := store.Open(context.Background(), store.Options{Path: filepath.Join(dir, "chats.db"), Ballast: -1, MinFree: 1})
+	db, err := store.Open(context.Background(), store.Options{Path: filepath.Join(dir, "chats.db"), Ballast: -1, MinFree: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	chats := live.New(engine, live.Options{Log: log, Store: kept})
+	chats := live.New(engine, live.Options{Log: log, Store: db})
 	onDisk := models.New(models.Options{Engine: engine, Files: catalog, Puller: puller, Log: log, Reload: engine.Reload,
 		Suggest: func() ([]suggest.Suggestion, error) {
 			return suggest.For(placement.Machine{Devices: []device.Info{{Kind: "cpu", Memory: s.Memory.Load()}}})
 		}})
-	named := presets.New(chats, kept)
-	cfg := handlers.Config{Engine: engine, Live: chats, Presets: named, Compare: compare.New(chats, named, kept), Models: onDisk, Logger: log}
+	named := presets.New(chats, db)
+	cfg := handlers.Config{Engine: engine, Live: chats, Presets: named, Compare: compare.New(chats, named, db), Models: onDisk, Logger: log}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -113,7 +113,7 @@ func ServeModels(t testing.TB, dir string, registry *hubtest.Registry, change ..
 		s.CloseClientConnections()
 		s.Close()
 		engine.Close()
-		_ = kept.Close()
+		_ = db.Close()
 	}
 	t.Cleanup(s.Stop)
 	if err := engine.WaitReady(t.Context()); err != nil {

@@ -83,7 +83,7 @@ func (s *Script) Tokenize(_ context.Context, _, text string, _, _ bool) ([]int32
 	return make([]int32, len(strings.Fields(text))), nil
 }
 
-// PictureTokens is how many tokens of a prompt of a Script stand for a picture.
+// PictureTokens is how many tokens of a prompt of a Script belong to a picture.
 const PictureTokens = 256
 
 // pictureDetails is how many there are in each detail.
@@ -144,7 +144,7 @@ type ScriptedAnswer struct {
 	Request infer.Request
 	events  chan infer.Event
 	failure chan error
-	Ended   chan struct{} // closed when nobody waits for events any more
+	Ended   chan struct{} // closed when no one waits for events any more
 	Count   int
 }
 
@@ -299,15 +299,15 @@ func (a *ScriptedAnswer) WriteSampled(t testing.TB, random *rand.Rand, texts ...
 // ServeStored starts a server that keeps its chats, with settings that change may change.
 func ServeStored(t testing.TB, engine handlers.Engine, change ...func(*handlers.Config)) (*httptest.Server, *live.Service) {
 	t.Helper()
-	kept, err := store.Open(context.Background(), store.Options{Path: filepath.Join(t.TempDir(), "data", "chats.db"), Ballast: -1, MinFree: 1})
+	db, err := store.Open(context.Background(), store.Options{Path: filepath.Join(t.TempDir(), "data", "chats.db"), Ballast: -1, MinFree: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = kept.Close() })
-	chats := live.New(engine, live.Options{Log: slog.New(slog.DiscardHandler), Store: kept})
+	t.Cleanup(func() { _ = db.Close() })
+	chats := live.New(engine, live.Options{Log: slog.New(slog.DiscardHandler), Store: db})
 	server := ServeChats(t, engine, chats, append([]func(*handlers.Config){func(c *handlers.Config) {
-		c.Presets = presets.New(chats, kept)
-		c.Compare = compare.New(chats, c.Presets, kept)
+		c.Presets = presets.New(chats, db)
+		c.Compare = compare.New(chats, c.Presets, db)
 	}}, change...)...)
 	t.Cleanup(chats.Close)
 	return server, chats

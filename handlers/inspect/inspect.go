@@ -1,5 +1,5 @@
 // Package inspect looks into answers of chats: the candidates of their tokens, how the samplers chose
-// among them, what other settings would have made of them, what a model predicts for a prompt, and
+// among them, what other settings would have made of them, what a model predicts for a prompt, how many tokens a prompt has, and
 // whether an answer can be made again from its receipt. It changes no chat. It knows no HTTP.
 package inspect
 
@@ -16,6 +16,7 @@ type Service struct {
 	rows   rowsCache
 	scored rowsCache // rows of prompts that were scored, by the answer after them
 	looks  looks
+	counts counts
 }
 
 // New returns a Service for the answers of chats.
@@ -25,6 +26,7 @@ func New(chats *live.Service) *Service {
 		s.rows.forget(chat)
 		s.scored.forget(chat)
 		s.looks.forget(chat)
+		s.counts.forget(chat)
 	}})
 	return s
 }

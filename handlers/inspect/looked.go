@@ -160,7 +160,7 @@ type lookEntry struct {
 	scores *lookScores
 }
 
-// maxLookScores is how many scores of all answers are kept, in addition to those of the last one: 32 MiB.
+// maxLookScores is how many scores of all answers are stored, in addition to those of the last one: 32 MiB.
 const maxLookScores = 8 << 20
 
 func (l *looks) find(key lookKey) *lookScores {
@@ -192,10 +192,10 @@ func (l *looks) keep(key lookKey, parts, part int, scores []float32) {
 			l.list = slices.Delete(l.list, 0, 1)
 		}
 	}
-	if kept := l.list[at].scores; part < 0 {
-		kept.whole = scores
+	if scored := l.list[at].scores; part < 0 {
+		scored.whole = scores
 	} else {
-		kept.parts[part] = scores
+		scored.parts[part] = scores
 	}
 }
 

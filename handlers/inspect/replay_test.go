@@ -361,13 +361,13 @@ func TestContinue_HandsOverTheTokensOfTheAnswer(t *testing.T) {
 	tokens(a, 0, 1)
 	end(a, "v1")
 	last(t, c)
-	goOn := func(c *live.Chat, begun []int32, thought, said string) *handlerstest.ScriptedAnswer {
+	goOn := func(c *live.Chat, prefix []int32, thought, said string) *handlerstest.ScriptedAnswer {
 		t.Helper()
 		must(t, c.Continue(context.Background(), me, 0, setting.Default()))
 		a := l.engine.Next(t)
 		last := a.Request.Messages[len(a.Request.Messages)-1]
-		if !a.Request.Continue || !slices.Equal(a.Request.ContinuedTokens, begun) || last.ReasoningContent != thought || last.Content != said {
-			t.Errorf("continued with the tokens %d of %+v, want %d of %q and %q", a.Request.ContinuedTokens, last, begun, thought, said)
+		if !a.Request.Continue || !slices.Equal(a.Request.ContinuedTokens, prefix) || last.ReasoningContent != thought || last.Content != said {
+			t.Errorf("continued with the tokens %d of %+v, want %d of %q and %q", a.Request.ContinuedTokens, last, prefix, thought, said)
 		}
 		return a
 	}

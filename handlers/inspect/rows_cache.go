@@ -56,11 +56,11 @@ func (c *rowsCache) Add(key live.AnswerKey, a *live.StoredAnswer) {
 func (c *rowsCache) forget(chat string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	kept := c.list[:0:0]
+	others := c.list[:0:0]
 	for _, cached := range c.list {
 		if cached.key.Chat != chat {
-			kept = append(kept, cached)
+			others = append(others, cached)
 		}
 	}
-	c.list = kept
+	c.list = others
 }

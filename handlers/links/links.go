@@ -80,7 +80,7 @@ func (s *Service) hooked() []Hooks {
 }
 
 // ErrNotShared says that there is no such link: it never was, it has expired, it was ended, or
-// the chat is in the trash. Nobody learns which.
+// the chat is in the trash; the error does not say which.
 var ErrNotShared = fault.New(fault.CodeNotShared, "there is nothing under this link")
 
 // ErrManyFollow says that too many read shared chats already.

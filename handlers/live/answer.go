@@ -109,7 +109,7 @@ func (c *Chat) begin(t *turn) {
 		request.ContinuedTokens = t.ids[:len(t.ids):len(t.ids)]
 	}
 	a.Settings.Apply(&request)
-	if request.ReasoningBudget != nil { // the tokens that are there have used a part of it
+	if request.ReasoningBudget != nil { // the continued tokens have used a part of it
 		request.ReasoningBudget = new(max(0, *request.ReasoningBudget-len(t.ids)))
 	}
 	request.Rows, request.KVFile = true, c.kvFile()
@@ -136,7 +136,7 @@ func (c *Chat) begin(t *turn) {
 	})
 }
 
-// request asks for what follows turns, and the beginning of an answer that is there
+// request asks for what follows turns, and the answer that is continued
 // already. It has hashes in place of pictures: see loadPictures. In a raw chat that is one text: nothing is between the turns.
 func (c *Chat) request(turns []*turn, continued chat.Message, system string) infer.Request {
 	if c.metadata.Raw {

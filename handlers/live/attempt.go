@@ -173,7 +173,7 @@ func (a *Attempt) Text() (text, reasoning string) {
 	return a.turn.text.String(), a.turn.reasoning.String()
 }
 
-// IDs returns the tokens so far, which nobody may change.
+// IDs returns the tokens so far, which must not be changed.
 func (a *Attempt) IDs() []int32 { return a.turn.ids }
 
 // Message returns the message that the answer became; 0: none.
@@ -187,16 +187,16 @@ func (a *Attempt) finished() (store.Finish, int64) {
 }
 
 // Keep makes an attempt that has ended a version of the answer to its question, and shows it. It returns
-// the message, which is the same one if the attempt was kept before.
+// the message, which is the same one if the attempt became one before.
 func (c *Chat) Keep(ctx context.Context, who Principal, a *Attempt) (message int64, err error) {
 	done, err := c.command(ctx, who, access.ActionAsk, "keep an answer")
 	if err != nil {
 		return 0, err
 	}
 	defer done()
-	answer, kept := a.finished()
-	if kept != 0 {
-		return kept, nil
+	answer, made := a.finished()
+	if made != 0 {
+		return made, nil
 	}
 	question := a.turn.Parent
 	if at, err := c.branch.find("question", question, RoleUser); err == nil {

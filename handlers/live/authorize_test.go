@@ -51,7 +51,7 @@ func TestAChatOfAnotherDoesNotExist(t *testing.T) {
 				"archive":    s.List.Archive(ctx, who, c.ID(), true),
 				"delete":     s.Delete(ctx, who, c.ID()),
 				"restore":    s.Restore(ctx, who, c.ID()),
-				"count":      second(s.Count(ctx, who, c.ID(), Draft{Text: "x"})),
+				"count":      second(s.DraftRequest(ctx, who, c.ID(), Draft{Text: "x"})),
 				"use preset": c.UsePanel(ctx, who, Panel{Settings: setting.Default()}, "", nil),
 			} {
 				if !errors.Is(err, owned.ErrNotFound) {

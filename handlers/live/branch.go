@@ -111,7 +111,7 @@ func (b branch) find(param string, id int64, role Role) (int, error) {
 	return 0, fault.Invalid(param, "the branch that is shown has no %s %d", what, id)
 }
 
-// upTo returns how many messages there are up to the one called id, with it; 0 if it is none of them.
+// upTo returns how many messages there are up to the one called id, with it; 0 if it is not in the branch.
 func (b branch) upTo(id int64) int {
 	for i, t := range b {
 		if t.ID == id {

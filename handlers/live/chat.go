@@ -29,7 +29,6 @@ type Chat struct {
 	answer   runningAnswer
 	replays  replays
 	readers  readers
-	counted  counted
 	written  int // bytes that a visitor has written, in all branches
 }
 
@@ -104,7 +103,7 @@ func (c *Chat) busy() bool {
 	return c.changing || c.answer.run != nil || c.answer.unsaved != nil || c.replays.running != nil
 }
 
-// unwatched reports whether an answer is being written that nobody reads.
+// unwatched reports whether an answer is being written without a reader.
 func (c *Chat) unwatched() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

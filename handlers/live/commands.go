@@ -65,8 +65,8 @@ func (c *Chat) command(ctx context.Context, who Principal, what access.Action, n
 	return done, nil
 }
 
-// commandOn is command for what is about a message of the branch, as branch.find finds it, and returns where
-// that stands.
+// commandOn is command for what is about a message of the branch, as branch.find finds it, and returns its
+// index.
 func (c *Chat) commandOn(ctx context.Context, who Principal, what access.Action, name, param string, id int64, role Role) (at int, done func(), err error) {
 	if done, err = c.command(ctx, who, what, name); err != nil {
 		return 0, nil, err
@@ -333,8 +333,8 @@ func (c *Chat) continueAnswer(ctx context.Context, who Principal, answer int64, 
 	return nil
 }
 
-// passEnd makes a, which continues answer number at of the branch, go on where that ended by itself, and
-// returns the text that it has then: with the stop string that ended it, if one did.
+// passEnd prepares a to continue answer number at of the branch after the point where the model or a stop string ended it. It
+// returns the text so far, with that stop string.
 func (c *Chat) passEnd(ctx context.Context, at int, a *Answer, tokens []int32) (chat.Message, error) {
 	t := c.branch[at]
 	if !t.Answer.EndedByModel() {

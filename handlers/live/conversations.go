@@ -1,7 +1,6 @@
 package live
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -144,8 +143,8 @@ func (s *Service) end(c *Chat) error {
 	return c.storeEnding()
 }
 
-// Forget ends the chats of a person who was removed, or of a visitor who has ended: their answers are stopped, and what these still
-// have to say is stored nowhere.
+// Forget ends the chats of a person who was removed, or of a visitor who has ended: their answers are stopped, and what
+// they would have stored is dropped.
 func (s *Service) Forget(owner string) {
 	s.callWith(owner, func(h Hooks) func(string) { return h.PersonRemoved })
 	for _, c := range s.inMemory() {
@@ -252,70 +251,13 @@ func (s *Service) Copy(ctx context.Context, who Principal, id string) (string, e
 	return copied, s.list(ctx, who, copied, c.temporary)
 }
 
-// imports is how many chats are imported or copied at once; more wait.
-const imports = 2
-
-// Import makes a chat of messages that were exported. about is called after the last of
-// them; it returns what the chat begins with and the message that is shown last. A chat
-// without a title gets that of its first message. All of it is there, or nothing.
+// Import is List.Import.
 func (s *Service) Import(ctx context.Context, who Principal, list iter.Seq2[store.Message, error], about func() (store.Metadata, int64, error)) (store.Conversation, error) {
-	if err := owned.May(who, access.ActionImport, access.KindChat); err != nil {
-		return store.Conversation{}, err
-	}
-	target, temporary := messages(s.opt.Store), false
-	if s.opt.Store == nil {
-		db, err := s.temporary.Open(ctx)
-		if err != nil {
-			return store.Conversation{}, err
-		}
-		target, temporary = db, true
-	}
-	var n store.Metadata
-	var leaf int64
-	checked := func(yield func(store.Message, error) bool) {
-		first := ""
-		for m, err := range list {
-			if first == "" {
-				first = chatlist.TitleOf(m.Text)
-			}
-			if !yield(m, err) {
-				return
-			}
-		}
-		var err error
-		if n, leaf, err = about(); err == nil {
-			n.Title, err = chatlist.Title(n.Title)
-		}
-		n.Title = cmp.Or(n.Title, first)
-		if err == nil {
-			err = choice.Check(n.Model)
-		}
-		if err != nil {
-			yield(store.Message{}, err)
-		}
-	}
-	c, err := s.importInto(ctx, who.Owner, target, checked, func() (store.Metadata, int64) { return n, leaf })
+	c, temporary, err := s.List.Import(ctx, who, list, about)
 	if err != nil {
-		return store.Conversation{}, err
+		return c, err
 	}
 	return c, s.list(ctx, who, c.ID, temporary)
-}
-
-// importInto waits until no more than imports others are imported.
-func (s *Service) importInto(ctx context.Context, owner string, target messages, list iter.Seq2[store.Message, error], about func() (store.Metadata, int64)) (store.Conversation, error) {
-	select {
-	case s.importing <- struct{}{}:
-	case <-ctx.Done():
-		return store.Conversation{}, ctx.Err()
-	case <-s.ctx.Done():
-		return store.Conversation{}, owned.ErrClosed
-	}
-	defer func() { <-s.importing }()
-	c, err := target.Import(ctx, owner, list, about)
-	if err != nil {
-		return store.Conversation{}, owned.StoreError(err)
-	}
-	return c, nil
 }
 
 // list makes a conversation that was written whole known. A temporary one is loaded at

@@ -25,7 +25,7 @@ type AnswerState string
 
 const (
 	Waiting     AnswerState = "waiting"     // in the queue, or the model is loading, or the prompt is being read
-	Writing     AnswerState = "writing"     // the first token is there
+	Writing     AnswerState = "writing"     // the first token was received
 	Done        AnswerState = "done"        // the model ended it, or a limit did
 	Stopped     AnswerState = "stopped"     // a person ended it; its text is stored
 	Failed      AnswerState = "failed"      // the engine ended it; its text is stored
@@ -37,7 +37,7 @@ func (s AnswerState) Running() bool { return s == Waiting || s == Writing }
 
 // Message is one node of a chat's tree. Messages with the same parent are versions of
 // each other. Text is Markdown for answers and plain text for questions. A Message
-// handed out is a copy that nobody changes any more.
+// handed out is a copy and does not change any more.
 type Message struct {
 	ID        int64 // unique in its chat, rising, never reused
 	Parent    int64 // 0: none
@@ -91,7 +91,7 @@ const (
 )
 
 // Event is one change of a chat. Seq counts without gaps, and never takes a number
-// that was used when the chat was loaded before. A merged event stands for First to Seq. Fields
+// that was used when the chat was loaded before. A merged event replaces First to Seq. Fields
 // with a name in JSON are sent to open pages as they are; package stream renders the others.
 type Event struct {
 	First      int64         `json:"first,omitempty"`
@@ -158,7 +158,7 @@ func (m *Message) size() int {
 	return size
 }
 
-// merge appends next to e if one event can stand for both, and reports whether it did.
+// merge appends next to e if one event can replace both, and reports whether it did.
 func (e *Event) merge(next *Event) bool {
 	if e.Type != next.Type || e.ID != next.ID || e.Seq+1 != next.First {
 		return false

@@ -2,9 +2,6 @@ package live
 
 import (
 	"context"
-	"fmt"
-	"strconv"
-	"strings"
 
 	"m40-llm/handlers/chatlist"
 	"m40-llm/handlers/owned"
@@ -26,7 +23,7 @@ func (c *Chat) fork(ctx context.Context, message int64) (string, error) {
 			}
 		}
 	}
-	copied, err := c.service.importInto(ctx, c.owner, c.messages, branch, func() (store.Metadata, int64) { return n, message })
+	copied, err := c.service.List.Write(ctx, c.owner, c.messages, branch, func() (store.Metadata, int64) { return n, message })
 	return copied.ID, err
 }
 
@@ -72,29 +69,7 @@ func (c *Chat) copyAll(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	n.Title = copyTitle(n.Title)
-	copied, err := c.service.importInto(ctx, c.owner, c.messages, c.tree(ctx), func() (store.Metadata, int64) { return n, leaf })
+	n.Title = chatlist.TitleOfCopy(n.Title)
+	copied, err := c.service.List.Write(ctx, c.owner, c.messages, c.tree(ctx), func() (store.Metadata, int64) { return n, leaf })
 	return copied.ID, err
-}
-
-// copyTitle returns the title of a copy of a chat: "Bread (copy)", and of that "Bread (copy 2)".
-func copyTitle(title string) string {
-	base, n := title, 1
-	if before, rest, found := strings.Cut(title, " (copy"); found {
-		if number, ok := strings.CutSuffix(rest, ")"); ok {
-			if number == "" {
-				base, n = before, 2
-			} else if last, err := strconv.Atoi(strings.TrimPrefix(number, " ")); err == nil && last > 1 && last < 1000 {
-				base, n = before, last+1
-			}
-		}
-	}
-	suffix := " (copy)"
-	if n > 1 {
-		suffix = fmt.Sprintf(" (copy %d)", n)
-	}
-	if runes := []rune(base); len(runes)+len(suffix) > chatlist.MaxTitle {
-		base = string(runes[:chatlist.MaxTitle-len(suffix)])
-	}
-	return base + suffix
 }

@@ -66,7 +66,7 @@ func (l *chatLock) mustExclude() (done func()) {
 	return done
 }
 
-// commit calls the store for who has the slot and mu, without mu. What has begun is carried out,
+// commit calls the store for who has the slot and mu, without mu. A call that has started is carried out,
 // also if ctx ends meanwhile.
 func (l *chatLock) commit(ctx context.Context, call func(context.Context) error) error {
 	l.mu.Unlock()

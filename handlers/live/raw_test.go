@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"m40-llm/handlers/setting"
@@ -73,8 +74,8 @@ func TestARawChatIsOneText(t *testing.T) {
 	if conversation, err := s.Conversation(context.Background(), me, copied); err != nil || !conversation.Raw {
 		t.Errorf("its copy is %+v, %v", conversation, err)
 	}
-	if n, err := s.Count(context.Background(), me, c.ID(), Draft{Text: "and so on"}); err != nil || n.Draft != 3 {
-		t.Errorf("a draft counts as %+v, %v", n, err)
+	if r, err := s.DraftRequest(context.Background(), me, c.ID(), Draft{Text: "and so on"}); err != nil || len(r.Messages) > 0 || !strings.HasSuffix(r.Prompt, "and so on") {
+		t.Errorf("a draft becomes %+v, %v", r, err)
 	}
 }
 

@@ -209,10 +209,10 @@ func (c *Chat) spell(ctx context.Context, at int, first, added, rest []int32, s 
 	if *text == "" {
 		text = &continued.ReasoningContent
 	}
-	kept, ok := strings.CutSuffix(*text, strings.Join(pieces, ""))
+	before, ok := strings.CutSuffix(*text, strings.Join(pieces, ""))
 	if !ok {
 		return continued, fault.Invalid("keep", "the last %d tokens of message %d are not the end of its text; edit the answer instead", len(rest), t.ID)
 	}
-	*text = kept + strings.ToValidUTF8(strings.Join(more, ""), "")
+	*text = before + strings.ToValidUTF8(strings.Join(more, ""), "")
 	return continued, nil
 }

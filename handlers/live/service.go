@@ -59,8 +59,8 @@ type Engine interface {
 	Render(ctx context.Context, r infer.Request) (infer.Rendered, error)
 }
 
-// ErrFull says that no further chat fits, because all are writing, or that too many are that
-// nobody reads.
+// ErrFull says that no further chat fits, because all are writing, or because too many
+// without a reader are.
 var ErrFull = fault.New(fault.CodeTooManyChats, "too many chats are being answered at once; wait for one to end")
 
 // Options are the limits and sources of a Service. The zero value of each field
@@ -69,13 +69,13 @@ type Options struct {
 	Store        Store            // default: none, all chats are temporary
 	KVFiles      *kvfile.Dir      // where the engine stores the KV caches of chats; default: they are not stored
 	MaxChats     int              // chats in memory, the longest idle goes; default 256
-	MaxUnwatched int              // answers that are written while nobody reads them; with so many no chat begins; default 64
+	MaxUnwatched int              // answers that are written without a reader; with so many no chat begins; default 64
 	QueueEvents  int              // events a reader may be behind; default 256
 	QueueBytes   int              // bytes a reader may be behind; default 256 KiB
 	Page         int              // messages handed out at once; default 100
 	History      int              // events remembered for readers that come back; default 2048
 	SaveEvery    time.Duration    // how often running answers are saved; default 250 ms, so that half a second holds on a slow disk
-	UnloadAfter  time.Duration    // how long a stored chat that nobody reads stays in memory; default 10 minutes
+	UnloadAfter  time.Duration    // how long a stored chat without readers stays in memory; default 10 minutes
 	Now          func() time.Time // default time.Now
 	Seed         func() int64     // draws a seed; default at most six digits, which people can note down
 	Log          *slog.Logger     // default: nothing is logged
@@ -83,8 +83,8 @@ type Options struct {
 	// Sight returns an error, for people, if a model is known to read no pictures; default: none is.
 	Sight func(ctx context.Context, model string) error
 
-	// FirstModel returns the model that the chats of a person begin with who has chosen one, or none if that is empty; an empty
-	// name stands for the loaded one. Default: the chosen one.
+	// FirstModel returns the model of a person's new chats. chosen is the one that the person chose last; empty: none. An empty
+	// result is the loaded model. Default: chosen.
 	FirstModel func(ctx context.Context, chosen string) string
 }
 
@@ -103,7 +103,6 @@ type Service struct {
 	cancel    context.CancelFunc
 	wg        sync.WaitGroup // answers
 	saver     saver
-	importing chan struct{} // holds a value for each chat that is imported or copied
 
 	// loading has a lock for each chat that is held from looking it up in the store until
 	// it is in chats, and while it is deleted, so that a chat is in memory once, and a deleted
@@ -154,17 +153,16 @@ func New(engine Engine, opt Options) *Service {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Service{
-		engine:    engine,
-		opt:       opt,
-		ctx:       ctx,
-		cancel:    cancel,
-		chats:     map[string]*Chat{},
-		importing: make(chan struct{}, imports),
+		engine: engine,
+		opt:    opt,
+		ctx:    ctx,
+		cancel: cancel,
+		chats:  map[string]*Chat{},
 	}
 	s.temporary = temporary.New(opt.Now, opt.Log)
 	s.Uploads = attached.NewUploads(opt.Now)
 	s.Choice = choice.New(opt.Store, opt.FirstModel, opt.Log)
-	s.List = chatlist.New(opt.Store, s.temporary)
+	s.List = chatlist.New(opt.Store, s.temporary, ctx.Done())
 	s.Links = links.New(opt.Store, s, s.List.Notify, opt.Now)
 	s.Disk = disk.New(ctx, opt.Store, opt.KVFiles, opt.Now, opt.Log)
 	if opt.Store != nil {
@@ -396,7 +394,7 @@ func (s *Service) loaded(id string) *Chat {
 	return c
 }
 
-// longestIdle returns the chat of those that are meant that is idle for longest. It prefers chats that nobody looks at.
+// longestIdle returns, of the chats that match, the one that is idle for longest. It prefers chats without readers.
 func (s *Service) longestIdle(meant func(*Chat) bool) *Chat {
 	var best *Chat
 	var bestUsed time.Time
@@ -413,7 +411,7 @@ func (s *Service) longestIdle(meant func(*Chat) bool) *Chat {
 	return best
 }
 
-// unwatched counts the answers that are being written while nobody reads them.
+// unwatched counts the answers that are being written without a reader.
 func (s *Service) unwatched() (n int) {
 	for _, c := range s.inMemory() {
 		if c.unwatched() {
@@ -423,7 +421,7 @@ func (s *Service) unwatched() (n int) {
 	return n
 }
 
-// unload takes chats out of memory that are stored and that nobody has used for long.
+// unload takes chats out of memory that are stored and unused for long.
 func (s *Service) unload() {
 	s.call(func(h Hooks) func() { return h.Tick })
 	for _, c := range s.inMemory() {

@@ -3,7 +3,6 @@ package live
 import (
 	"context"
 	"encoding/json"
-	"iter"
 	"slices"
 	"strings"
 
@@ -38,7 +37,7 @@ type messages interface {
 	Tokens(ctx context.Context, owner, conversation string, message int64) ([]int32, error)
 	TokenRows(ctx context.Context, owner, conversation string, message int64) ([]store.TokenRows, error)
 	Pictures(ctx context.Context, owner, conversation string, hashes []string) (files [][]byte, err error)
-	Import(ctx context.Context, owner string, list iter.Seq2[store.Message, error], about func() (store.Metadata, int64)) (store.Conversation, error)
+	chatlist.Target
 }
 
 // Store is where chats are stored: *store.Store.
@@ -64,7 +63,7 @@ func withoutFiles(pictures []store.Picture) []store.Picture {
 }
 
 // fromStore returns a message as a chat holds it. An answer without a record is one
-// that a person wrote. One that is stored as running has nobody who runs it.
+// that a person wrote. One that is stored as running was interrupted.
 func fromStore(m store.Message) *turn {
 	t := &turn{Message: Message{
 		ID: m.ID, Parent: m.Parent, Version: m.Version, Versions: m.Versions, Role: RoleUser, Text: m.Text, Author: m.Author, At: m.Created, Pictures: withoutFiles(m.Pictures),

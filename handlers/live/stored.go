@@ -13,7 +13,7 @@ import (
 	"m40-llm/store"
 )
 
-// StoredAnswer is what is stored of the tokens of an answer. Nobody changes it.
+// StoredAnswer is what is stored of the tokens of an answer. It must not be changed.
 type StoredAnswer struct {
 	Model    string
 	Settings setting.Settings

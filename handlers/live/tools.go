@@ -43,8 +43,8 @@ func calls(c *store.Call) json.RawMessage {
 	return list
 }
 
-// withResult returns the call with which turn number i ended, if a result follows it; else nil. A call that
-// nobody answered is not part of the conversation.
+// withResult returns the call with which turn number i ended, if a result follows it; else nil. A call
+// without a result is not part of the conversation.
 func withResult(turns []*turn, i int) *store.Call {
 	if i < 0 || i+1 >= len(turns) || turns[i+1].Role != RoleTool || turns[i].Answer == nil {
 		return nil

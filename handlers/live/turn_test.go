@@ -46,9 +46,9 @@ func TestCommandsUseThePanelThatTheCommandBeforeLeft(t *testing.T) {
 			c, err := s.Start(background, me, Question{Text: "one", Settings: setting.Default(), Unanswered: true}, false)
 			must(t, err)
 			done := c.mustExclude()
-			result, begun := make(chan error, 1), make(chan struct{})
-			go func() { close(begun); result <- tc.do(s, c) }()
-			<-begun
+			result, started := make(chan error, 1), make(chan struct{})
+			go func() { close(started); result <- tc.do(s, c) }()
+			<-started
 			before := Panel{Settings: setting.Default()}
 			before.TopK, before.Seed = 7, 77
 			_, err = c.storePanel(background, before, "Set before.")
@@ -71,6 +71,12 @@ func TestAnswer_DoesNothingWhereTheQuestionIsAnswered(t *testing.T) {
 	s, engine := newService(t, Options{Store: openStore(t, storePath(t))})
 	c, a := start(t, s, engine, "one")
 	a.write("text")
+	done := c.mustExclude()
+	question := c.branch[0].ID
+	done()
+	if err := c.Answer(background, me, question); err != nil {
+		t.Errorf("while the answer runs: %v", err)
+	}
 	a.finish()
 	settle(c)
 	for _, question := range []int64{c.branch[0].ID, c.branch[1].ID, 99} {

@@ -141,11 +141,11 @@ func (s *slowStore) release(worked chan error, t *testing.T) {
 func TestOnlyTwoChatsAreImportedAtOnce(t *testing.T) {
 	s, _ := newService(t, Options{Store: openStore(t, storePath(t))})
 	const all = 5
-	begun, resume, done := make(chan struct{}, all), make(chan struct{}), make(chan error, all)
+	started, resume, done := make(chan struct{}, all), make(chan struct{}), make(chan error, all)
 	for range all {
 		go func() {
 			_, err := s.Import(context.Background(), me, func(yield func(store.Message, error) bool) {
-				begun <- struct{}{}
+				started <- struct{}{}
 				<-resume
 				yield(store.Message{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}, nil)
 			}, func() (store.Metadata, int64, error) { return store.Metadata{}, 1, nil })
@@ -153,11 +153,11 @@ func TestOnlyTwoChatsAreImportedAtOnce(t *testing.T) {
 		}()
 	}
 	for left := all; left > 0; left-- {
-		<-begun
+		<-started
 		if left > 1 && left == all {
-			<-begun
+			<-started
 		}
-		if n := len(begun); n > 0 {
+		if n := len(started); n > 0 {
 			t.Errorf("%d more are imported at the same time", n)
 		}
 		resume <- struct{}{}
@@ -176,22 +176,22 @@ func TestAnswersThatNobodyReadsDoNotShutOutOthers(t *testing.T) {
 	c, a := start(t, s, engine, "stored")
 	a.finish()
 	settle(c)
-	begun := 0
+	started := 0
 	for i := range 30 {
 		switch _, err := s.Start(context.Background(), me, question(fmt.Sprint(i)), false); {
 		case err == nil:
-			begun++
+			started++
 		case !errors.Is(err, ErrFull):
 			t.Fatal(err)
 		}
 	}
-	if begun != 4 {
-		t.Errorf("%d answers are written that nobody reads, want 4", begun)
+	if started != 4 {
+		t.Errorf("%d answers are written that nobody reads, want 4", started)
 	}
 	open, err := s.Chat(context.Background(), me, c.ID())
 	must(t, err)
 	must(t, open.Send(context.Background(), me, question("still here")))
-	for range begun {
+	for range started {
 		(<-engine.asked).finish()
 	}
 }

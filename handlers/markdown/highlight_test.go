@@ -85,7 +85,7 @@ func TestHighlight_GivesUpWhole(t *testing.T) {
 	if got := highlight(code, "go", after(1000)); textOf(got) != code {
 		t.Errorf("with time enough it gave %q", got)
 	}
-	if got := Text("```go\n" + strings.Repeat(code, maxHighlight/len(code)+1) + "```"); strings.Contains(got, "<span") || strings.Count(got, "return") != maxHighlight/len(code)+1 {
+	if got := Text(t.Context(), "```go\n"+strings.Repeat(code, maxHighlight/len(code)+1)+"```"); strings.Contains(got, "<span") || strings.Count(got, "return") != maxHighlight/len(code)+1 {
 		t.Errorf("a long block is not shown plain: %.200s", got)
 	}
 }
@@ -174,7 +174,7 @@ func FuzzHighlight(f *testing.F) {
 		if spans := highlight(code, name, after(4096)); spans != nil && textOf(spans) != code {
 			t.Errorf("%s: %q became %q", name, code, textOf(spans))
 		}
-		if harm := markdowntest.Harms(Text("````" + name + "\n" + code + "\n````")); harm != "" {
+		if harm := markdowntest.Harms(Text(t.Context(), "````"+name+"\n"+code+"\n````")); harm != "" {
 			t.Errorf("%s: %q has %s", name, code, harm)
 		}
 	})

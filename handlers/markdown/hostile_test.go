@@ -21,8 +21,8 @@ func TestNothingHostileSurvivesTheSanitiser(t *testing.T) {
 			if !fixtures.Torture() && i > 0 && isWord(payload[i-1]) && isWord(payload[i]) {
 				continue
 			}
-			if harm := markdowntest.Harms(Text(payload[:i])); harm != "" {
-				t.Errorf("%q became %q, with %s", payload[:i], Text(payload[:i]), harm)
+			if harm := markdowntest.Harms(Text(t.Context(), payload[:i])); harm != "" {
+				t.Errorf("%q became %q, with %s", payload[:i], Text(t.Context(), payload[:i]), harm)
 			}
 		}
 	}
@@ -31,8 +31,8 @@ func TestNothingHostileSurvivesTheSanitiser(t *testing.T) {
 	}
 	raw := 0 // how many are harmful as they are
 	for _, payload := range slices.Concat(markdowntest.Payloads(), markdowntest.Mutants(200)) {
-		if harm := markdowntest.Harms(Text(payload)); harm != "" {
-			t.Errorf("%q became %q, with %s", payload, Text(payload), harm)
+		if harm := markdowntest.Harms(Text(t.Context(), payload)); harm != "" {
+			t.Errorf("%q became %q, with %s", payload, Text(t.Context(), payload), harm)
 		}
 		// The allow-list holds even if no step before it escapes anything.
 		if harm := markdowntest.Harms(allowed().Sanitize(payload)); harm != "" {

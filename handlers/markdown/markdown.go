@@ -2,6 +2,7 @@ package markdown
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"html"
@@ -26,7 +27,7 @@ import (
 
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown/blocks"
-	"m40-llm/web"
+	"m40-llm/web/lang"
 )
 
 // maxMarkdown bounds what is parsed at once: some inputs, such as "[a](" repeated, take
@@ -62,10 +63,10 @@ var allowed = sync.OnceValue(func() *bluemonday.Policy {
 	p.AllowAttrs("class").Matching(regexp.MustCompile(`^table$`)).OnElements("div")
 	p.AllowAttrs("role").Matching(regexp.MustCompile(`^region$`)).OnElements("div")
 	p.AllowAttrs("tabindex").Matching(regexp.MustCompile(`^0$`)).OnElements("div")
-	p.AllowAttrs("aria-label").Matching(regexp.MustCompile(`^Table$`)).OnElements("div")
+	p.AllowAttrs("aria-label").Matching(labels("Table")).OnElements("div")
 	p.AllowAttrs("type").Matching(regexp.MustCompile(`^checkbox$`)).OnElements("input")
 	p.AllowAttrs("checked", "disabled").Matching(regexp.MustCompile(`^$`)).OnElements("input")
-	p.AllowAttrs("aria-label").Matching(regexp.MustCompile(`^(done|to do)$`)).OnElements("input")
+	p.AllowAttrs("aria-label").Matching(labels("done", "to do")).OnElements("input")
 	p.AllowElements("details", "summary")
 	p.AllowAttrs("class").Matching(regexp.MustCompile(`^thought$`)).OnElements("details")
 	p.AllowNoAttrs().OnElements("math", "mrow", "mi", "mn", "mo", "mtext", "mspace", "mfrac", "msqrt", "mroot", "msub", "msup", "msubsup", "munder", "mover", "munderover", "mtable", "mtr", "mtd")
@@ -88,27 +89,38 @@ var allowed = sync.OnceValue(func() *bluemonday.Policy {
 	return p
 })
 
+// labels matches texts of the catalogue in all languages.
+func labels(texts ...string) *regexp.Regexp {
+	for _, translated := range lang.Texts(lang.German, texts) {
+		texts = append(texts, translated)
+	}
+	for i, text := range texts {
+		texts[i] = regexp.QuoteMeta(text)
+	}
+	return regexp.MustCompile("^(" + strings.Join(texts, "|") + ")$")
+}
+
 // Answer renders a whole answer, a long one block by block.
-func Answer(reasoning, source string) string {
+func Answer(ctx context.Context, reasoning, source string) string {
 	var out strings.Builder
-	out.WriteString(Reasoning(reasoning))
+	out.WriteString(Reasoning(ctx, reasoning))
 	if len(source) <= maxMarkdown {
-		out.WriteString(Text(source))
+		out.WriteString(Text(ctx, source))
 		return out.String()
 	}
 	for _, block := range blocks.Split(source) {
-		out.WriteString(Text(block))
+		out.WriteString(Text(ctx, block))
 	}
 	return out.String()
 }
 
 // Message renders an answer that is complete, with the call with which it ended.
-func Message(m *live.Message) string {
-	return Answer(m.Reasoning, m.Text) + call(m.Answer)
+func Message(ctx context.Context, m *live.Message) string {
+	return Answer(ctx, m.Reasoning, m.Text) + call(ctx, m.Answer)
 }
 
 // call renders the call with which an answer ended; "" without one.
-func call(a *live.Answer) string {
+func call(ctx context.Context, a *live.Answer) string {
 	if a == nil || a.Call == nil {
 		return ""
 	}
@@ -116,31 +128,29 @@ func call(a *live.Answer) string {
 	if json.Indent(&arguments, []byte(a.Call.Arguments), "", "  ") != nil {
 		arguments.WriteString(strconv.Quote(a.Call.Arguments))
 	}
-	return "<p class=\"call\">Calls <code>" + html.EscapeString(a.Call.Name) + "</code></p>\n" + Text("```json\n"+arguments.String()+"\n```\n")
+	return `<p class="call">` + lang.T(ctx, "Calls %s", "<code>"+html.EscapeString(a.Call.Name)+"</code>") + "</p>\n" + Text(ctx, "```json\n"+arguments.String()+"\n```\n")
 }
 
 // Block renders the block of an answer that an event says is finished.
-func Block(e *live.Event) string {
+func Block(ctx context.Context, e *live.Event) string {
 	if e.Thinking {
-		return Reasoning(e.Reasoning)
+		return Reasoning(ctx, e.Reasoning)
 	}
-	return Text(e.Text)
+	return Text(ctx, e.Text)
 }
 
 // Reasoning renders the reasoning of an answer, folded; "" if it is empty, as models write it
 // that are told not to think.
-func Reasoning(reasoning string) string {
+func Reasoning(ctx context.Context, reasoning string) string {
 	if strings.TrimSpace(reasoning) == "" {
 		return ""
 	}
-	unit, n := "words", words(reasoning)
-	if n == 1 {
-		unit = "word"
-	}
+	n := words(reasoning)
+	title := lang.N(ctx, n, "Thinking, %s word", "Thinking, %s words", lang.Count(ctx, n))
 	var out strings.Builder
-	fmt.Fprintf(&out, "<details class=\"thought\"><summary>Thinking, %s %s</summary>\n", web.Thousands(n), unit)
+	fmt.Fprintf(&out, "<details class=\"thought\"><summary>%s</summary>\n", html.EscapeString(title))
 	for _, block := range blocks.Split(reasoning) {
-		out.WriteString(toHTML(block))
+		out.WriteString(toHTML(ctx, block))
 	}
 	out.WriteString("</details>\n")
 	return allowed().Sanitize(out.String())
@@ -163,17 +173,20 @@ func words(text string) int {
 }
 
 // Text renders a block, or a whole text that is short.
-func Text(source string) string { return allowed().Sanitize(toHTML(source)) }
+func Text(ctx context.Context, source string) string {
+	return allowed().Sanitize(toHTML(ctx, source))
+}
 
 // toHTML is what the allow-list then looks through. It never fails: what cannot be
 // rendered is shown as it is.
-func toHTML(source string) string {
+func toHTML(ctx context.Context, source string) string {
 	plain := "<pre><code>" + html.EscapeString(source) + "</code></pre>\n"
 	if len(source) > maxMarkdown {
 		return plain
 	}
 	document := converter().Parser().Parse(text.NewReader([]byte(source)))
 	document.OwnerDocument().AddMeta(metaSpent, timeout(highlightTime))
+	document.OwnerDocument().AddMeta(metaContext, ctx)
 	var out bytes.Buffer
 	if converter().Renderer().Render(&out, []byte(source), document) != nil {
 		return plain
@@ -181,9 +194,21 @@ func toHTML(source string) string {
 	return out.String()
 }
 
-// metaSpent is the key under which a document says whether the time for colouring
-// its code is spent: all its blocks share it.
-const metaSpent = "spent"
+// Keys of what all blocks of a document share: metaSpent says whether the time for colouring its code is spent, and
+// metaContext has the language of the page.
+const (
+	metaSpent   = "spent"
+	metaContext = "context"
+)
+
+// label returns a text in the language of the page of node.
+func label(node ast.Node, text string) string {
+	ctx, ok := node.OwnerDocument().Meta()[metaContext].(context.Context)
+	if !ok {
+		return text
+	}
+	return lang.T(ctx, text)
+}
 
 // plainNodes renders the nodes that are not rendered as Markdown defines them.
 type plainNodes struct{}
@@ -294,9 +319,9 @@ func renderCodeSpan(w util.BufWriter, source []byte, node ast.Node, entering boo
 }
 
 // renderTable puts a table into a box that scrolls, and can be scrolled by keyboard.
-func renderTable(w util.BufWriter, _ []byte, _ ast.Node, entering bool) (ast.WalkStatus, error) {
+func renderTable(w util.BufWriter, _ []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
 	if entering {
-		_, _ = w.WriteString(`<div class="table" role="region" tabindex="0" aria-label="Table"><table>` + "\n")
+		_, _ = w.WriteString(`<div class="table" role="region" tabindex="0" aria-label="` + label(node, lang.Key("Table")) + `"><table>` + "\n")
 	} else {
 		_, _ = w.WriteString("</table></div>\n")
 	}
@@ -307,11 +332,11 @@ func renderTask(w util.BufWriter, _ []byte, node ast.Node, entering bool) (ast.W
 	if !entering {
 		return ast.WalkContinue, nil
 	}
-	state := `aria-label="to do"`
+	checked, state := "", lang.Key("to do")
 	if node.(*extast.TaskCheckBox).IsChecked {
-		state = `checked="" aria-label="done"`
+		checked, state = `checked="" `, lang.Key("done")
 	}
-	_, _ = w.WriteString(`<input type="checkbox" disabled="" ` + state + `> `)
+	_, _ = w.WriteString(`<input type="checkbox" disabled="" ` + checked + `aria-label="` + label(node, state) + `"> `)
 	return ast.WalkContinue, nil
 }
 

@@ -5,17 +5,20 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown/markdowntest"
+	"m40-llm/store"
+	"m40-llm/web/lang"
 )
 
 func TestLongAnswersAreRenderedBlockByBlock(t *testing.T) {
 	paragraph := strings.Repeat("word ", 200) + "**end**\n\n"
 	long := strings.Repeat(paragraph, 3*maxMarkdown/len(paragraph))
-	if got, want := strings.Count(Answer("", long), "<strong>end</strong></p>"), strings.Count(long, "**end**"); got != want {
+	if got, want := strings.Count(Answer(t.Context(), "", long), "<strong>end</strong></p>"), strings.Count(long, "**end**"); got != want {
 		t.Errorf("%d of %d paragraphs were rendered", got, want)
 	}
 	block := strings.Repeat("[a](", maxMarkdown/4+1)
-	if got := Answer("", "# a\n"+block); got != "<h1>a</h1>\n<pre><code>"+block+"</code></pre>\n" {
+	if got := Answer(t.Context(), "", "# a\n"+block); got != "<h1>a</h1>\n<pre><code>"+block+"</code></pre>\n" {
 		t.Errorf("a block over the limit became %.100q", got)
 	}
 }
@@ -27,7 +30,7 @@ func FuzzRenderMarkdown(f *testing.F) {
 	f.Add("\\(a\\[<b>\\]\n\\) \\[<script>\\]")
 	f.Add("$$\n\\text{</math><img onerror=x>}\n$$ $a$ \\begin{cases}<b>&c\\\\")
 	f.Fuzz(func(t *testing.T, source string) {
-		for _, rendered := range []string{Text(source), Answer("", source), Answer(source, source)} {
+		for _, rendered := range []string{Text(t.Context(), source), Answer(t.Context(), "", source), Answer(t.Context(), source, source)} {
 			if harm := markdowntest.Harms(rendered); harm != "" {
 				t.Errorf("%q became %q, with %s", source, rendered, harm)
 			}
@@ -87,7 +90,7 @@ func TestMarkdownIsRendered(t *testing.T) {
 		{"line breaks stay", "a\nb", "<p>a<br>\nb</p>\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := Text(c.source); got != c.want {
+			if got := Text(t.Context(), c.source); got != c.want {
 				t.Errorf("%q became\n%q, want\n%q", c.source, got, c.want)
 			}
 		})
@@ -109,14 +112,32 @@ func TestEveryInvisibleCharacterInCodeIsShown(t *testing.T) {
 		want := fmt.Sprintf(`<span class="ctl">U+%04X</span>`, c)
 		for _, source := range []string{"```\nif a%cb {\n```", "```go\nif a%cb {\n```", "```python\n# a%c\n```", "    indented%c", "say `a%cb` now"} {
 			source = fmt.Sprintf(source, c)
-			if got := Text(source); strings.Count(got, want) != 1 || strings.ContainsRune(got, c) {
+			if got := Text(t.Context(), source); strings.Count(got, want) != 1 || strings.ContainsRune(got, c) {
 				t.Errorf("%q became %q", source, got)
 			}
 		}
 	}
 	for _, plain := range []string{"ключ", "العربية", "日本語", "é", "👍🏽", "\t"} {
-		if got := Text("```\n" + plain + "\n```"); got != "<pre><code>"+plain+"</code></pre>\n" {
+		if got := Text(t.Context(), "```\n"+plain+"\n```"); got != "<pre><code>"+plain+"</code></pre>\n" {
 			t.Errorf("%q became %q", plain, got)
+		}
+	}
+}
+
+func TestWordsOfThePageAreInItsLanguageAndThoseOfTheModelAsTheyAre(t *testing.T) {
+	const source = "- [ ] to do\n- [x] done\n\n|Table|\n|-|\n|1|\n"
+	m := &live.Message{}
+	m.Reasoning, m.Text, m.Answer = "Table done", source, &live.Answer{}
+	m.Answer.Call = &store.Call{Name: "find", Arguments: "{}"}
+	for language, want := range map[lang.Language][]string{
+		lang.English: {"<summary>Thinking, 2 words</summary>", `aria-label="to do"> to do`, `checked="" aria-label="done"> done`, `aria-label="Table">`, "<th>Table</th>", "<p class=\"call\">Calls <code>find</code></p>"},
+		lang.German:  {"<summary>Gedanken, 2 Wörter</summary>", `aria-label="offen"> to do`, `checked="" aria-label="erledigt"> done`, `aria-label="Tabelle">`, "<th>Table</th>", "<p class=\"call\">Ruft <code>find</code> auf</p>"},
+	} {
+		got := Message(lang.With(t.Context(), language), m)
+		for _, part := range want {
+			if !strings.Contains(got, part) {
+				t.Errorf("%s: %q is not in %q", language, part, got)
+			}
 		}
 	}
 }

@@ -19,7 +19,7 @@ const (
 	Running State = "running"
 	Paused  State = "paused" // by a person or by the end of the server; it can be resumed
 	Failed  State = "failed" // it can be tried again
-	Done    State = "done"   // the model is there and was checked
+	Done    State = "done"   // the model is stored and was checked
 )
 
 // Download is a snapshot of a download.
@@ -41,7 +41,7 @@ type download struct {
 // mostRunning is how many downloads may run at once. More would only share the bandwidth.
 const mostRunning = 3
 
-// Find returns the file that a name stands for and whether it would fit, without downloading it.
+// Find returns the file that a name refers to and whether it would fit, without downloading it.
 func (s *Service) Find(ctx context.Context, name string) (infer.Download, error) {
 	d, err := s.resolve(ctx, name)
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *Service) resolve(ctx context.Context, name string) (infer.Download, err
 	return d, err
 }
 
-// Start downloads the file that name stands for. size, in bytes, is what the person was shown:
+// Start downloads the file that name refers to. size, in bytes, is what the person was shown:
 // if the file has another size now, Start returns an error.
 func (s *Service) Start(ctx context.Context, name string, size int64) error {
 	d, err := s.resolve(ctx, name)
@@ -76,9 +76,9 @@ func (s *Service) Start(ctx context.Context, name string, size int64) error {
 	return s.begin(d)
 }
 
-// Pull downloads the file that name stands for, if it would work here. begun is false if it was being
+// Pull downloads the file that name refers to, if it would work here. started is false if it was being
 // downloaded already. Progress says how far it is.
-func (s *Service) Pull(ctx context.Context, name string) (d infer.Download, begun bool, err error) {
+func (s *Service) Pull(ctx context.Context, name string) (d infer.Download, started bool, err error) {
 	if d, err = s.Find(ctx, name); err != nil {
 		return d, false, err
 	}
@@ -185,7 +185,7 @@ func (s *Service) pull(ctx context.Context, p *download) (info infer.ModelInfo, 
 }
 
 func (s *Service) settle(ctx context.Context, p *download, info infer.ModelInfo, err error) {
-	kept := s.kept(p.File)
+	stored := s.partial(p.File)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version++
@@ -193,15 +193,15 @@ func (s *Service) settle(ctx context.Context, p *download, info infer.ModelInfo,
 	case err == nil:
 		p.State, p.Model = Done, info
 	case ctx.Err() != nil:
-		p.State, p.Progress.Done = Paused, kept
+		p.State, p.Progress.Done = Paused, stored
 	default:
-		p.State, p.Progress.Done, p.Error = Failed, kept, err.Error()
+		p.State, p.Progress.Done, p.Error = Failed, stored, err.Error()
 		s.opt.Log.Warn("a download failed", "file", p.File, "error", err)
 	}
 }
 
-// kept returns how many bytes of an incomplete download are stored.
-func (s *Service) kept(file string) int64 {
+// partial returns how many bytes of an incomplete download are stored.
+func (s *Service) partial(file string) int64 {
 	partials, err := s.opt.Files.Partials()
 	if err != nil {
 		return 0

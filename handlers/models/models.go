@@ -53,7 +53,7 @@ type Puller interface {
 
 // Loader decides which models are loaded: *fleet.Fleet. Names are those of models on this machine.
 type Loader interface {
-	// Load loads a model, and returns when that has begun.
+	// Load loads a model, and returns when that has started.
 	Load(ctx context.Context, name string) error
 	// Unload unloads a model when its answers have ended.
 	Unload(ctx context.Context, name string) error
@@ -306,7 +306,7 @@ func (s *Service) Loads() bool { return s.opt.Loader != nil }
 
 var errOneModel = conflict("this server runs one model in its own process (--worker never): it loads the model that a request names")
 
-// Load loads the model called name, and returns when that has begun.
+// Load loads the model called name, and returns when that has started.
 func (s *Service) Load(ctx context.Context, name string) error {
 	if s.opt.Loader == nil {
 		return errOneModel

@@ -17,7 +17,7 @@ func (h *Handlers) activityPage(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	shown := view.Activity(list, h.Live.Status())
+	shown := view.Activity(c.Request().Context(), list, h.Live.Status())
 	shown.Manages = principal(c).Role == access.RoleOwner
 	return httpio.Render(c, http.StatusOK, web.ActivityPage(shown))
 }

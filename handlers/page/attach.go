@@ -77,7 +77,10 @@ func (h *Handlers) readAttached(c echo.Context, file *multipart.FileHeader) (str
 	}
 	language := ""
 	if document.Is(data[:min(len(data), 1024)]) {
-		d, err := h.document(c, name, data)
+		d, err := h.document(c, data)
+		if known := (*document.Error)(nil); errors.As(err, &known) {
+			return "", fault.Invalid("files", "the file “%s” %s", name, known.Reason)
+		}
 		if err != nil {
 			return "", err
 		}

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"math"
@@ -17,6 +18,7 @@ import (
 	"m40-llm/infer/fault"
 	"m40-llm/store"
 	"m40-llm/web"
+	"m40-llm/web/lang"
 )
 
 // VotesFormat is the value of format in the files that GET /blind/export.json writes.
@@ -43,7 +45,7 @@ func (h *Handlers) blindPage(c echo.Context) error {
 		p.Presets[i] = web.Preset{ID: preset.ID, Name: preset.Name}
 	}
 	for _, s := range board {
-		p.Board = append(p.Board, standingView(s))
+		p.Board = append(p.Board, standingView(c.Request().Context(), s))
 	}
 	switch id := c.QueryParam("chat"); {
 	case id != "":
@@ -66,11 +68,11 @@ func (h *Handlers) blindPage(c echo.Context) error {
 	return httpio.Render(c, http.StatusOK, web.BlindPage(p))
 }
 
-func standingView(s compare.Standing) web.Standing {
+func standingView(ctx context.Context, s compare.Standing) web.Standing {
 	percent := func(v float64) string { return strconv.Itoa(int(math.Round(100 * v))) }
 	v := web.Standing{Name: s.Name, Won: s.Won, Lost: s.Lost, Tied: s.Tied, Bad: s.Bad, Share: "–", Low: s.Low, High: s.High, At: s.Share}
 	if s.Won+s.Lost > 0 {
-		v.Share, v.Interval = percent(s.Share)+" %", percent(s.Low)+" to "+percent(s.High)+" %"
+		v.Share, v.Interval = percent(s.Share)+" %", lang.T(ctx, "%s to %s %%", percent(s.Low), percent(s.High))
 	}
 	return v
 }
@@ -192,7 +194,7 @@ func (h *Handlers) pairEvents(c echo.Context) error {
 	}
 	feed := cellFeed{cells: make([]compare.Cell, 2)}
 	latest := map[int]compare.Cell{} // that are not sent yet
-	said := ""
+	ctx, said := c.Request().Context(), ""
 	for {
 		changed, running := reader.Take()
 		for _, c := range changed {
@@ -200,12 +202,13 @@ func (h *Handlers) pairEvents(c echo.Context) error {
 		}
 		if note := togetherNote(latest); pair.OneByOne && running != nil && (said == "" || note != together) && note != said {
 			said = note
-			if err := sse.Send(map[string]any{"cells": []blindCell{{0, live.Waiting, "", note}, {1, live.Waiting, "", note}}}); err != nil {
+			shown := lang.T(ctx, note)
+			if err := sse.Send(map[string]any{"cells": []blindCell{{0, live.Waiting, "", shown}, {1, live.Waiting, "", shown}}}); err != nil {
 				return err
 			}
 		}
 		if (!pair.OneByOne || running == nil) && len(latest) > 0 {
-			if err := sse.Send(map[string]any{"cells": blindCells(feed.take(slices.Collect(maps.Values(latest))))}); err != nil {
+			if err := sse.Send(map[string]any{"cells": blindCells(ctx, feed.take(ctx, slices.Collect(maps.Values(latest))))}); err != nil {
 				return err
 			}
 			clear(latest)
@@ -213,16 +216,16 @@ func (h *Handlers) pairEvents(c echo.Context) error {
 		if running == nil {
 			return sse.Send(map[string]any{"over": namesOf(pair)})
 		}
-		if err := h.waitForCells(c.Request().Context(), sse, running); err != nil {
+		if err := h.waitForCells(ctx, sse, running); err != nil {
 			return err
 		}
 	}
 }
 
 // What is said while the answers of two models are written. It is said of both, so that it does not tell which model is loaded.
-const (
-	together = "Both are shown when both are written."
-	oneByOne = "They are written one after the other, because both models do not fit into memory at once. " + together
+var (
+	together = lang.Key("Both are shown when both are written.")
+	oneByOne = lang.Key("They are written one after the other, because both models do not fit into memory at once. Both are shown when both are written.")
 )
 
 // togetherNote returns what is said while two models write.
@@ -235,31 +238,31 @@ func togetherNote(cells map[int]compare.Cell) string {
 	return together
 }
 
-func blindCells(cells []view.Cell) (list []blindCell) {
+func blindCells(ctx context.Context, cells []view.Cell) (list []blindCell) {
 	for _, c := range cells {
-		list = append(list, blindCell{c.Index, c.State, c.Text, blindNote(c)})
+		list = append(list, blindCell{c.Index, c.State, c.Text, blindNote(ctx, c)})
 	}
 	return list
 }
 
 // cutNotes are what is said of an answer that did not end by itself, by the kind of its ending.
 var cutNotes = map[string]string{
-	"length":      "Cut off at its limit.",
-	"context":     "Cut off: the context is full.",
-	"stopped":     "You stopped it.",
-	"interrupted": "Cut off: the server stopped.",
-	"repetition":  "Paused, because it repeats itself.",
+	"length":      lang.Key("Cut off at its limit."),
+	"context":     lang.Key("Cut off: the context is full."),
+	"stopped":     lang.Key("You stopped it."),
+	"interrupted": lang.Key("Cut off: the server stopped."),
+	"repetition":  lang.Key("Paused, because it repeats itself."),
 }
 
 // blindNote returns what the person is told about an answer without text, and of one that failed or was cut.
-func blindNote(c view.Cell) string {
+func blindNote(ctx context.Context, c view.Cell) string {
 	if c.State == live.Failed || c.State == live.Waiting {
 		return c.Note
 	}
 	if c.Ending == nil {
 		return ""
 	}
-	return cutNotes[c.Ending.Kind]
+	return lang.T(ctx, cutNotes[c.Ending.Kind])
 }
 
 // usable returns the models that can answer.

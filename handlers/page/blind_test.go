@@ -22,7 +22,7 @@ func TestABlindAnswerSaysThatItWasCutAndNothingThatTellsWhoseItIs(t *testing.T) 
 		"one that ended at a stop string": {view.Cell{State: live.Done, Ending: &view.Ending{Kind: "stop_string", Text: "stop string"}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := blindNote(c.cell); got != c.want {
+			if got := blindNote(t.Context(), c.cell); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})

@@ -37,13 +37,13 @@ func (h *Handlers) countDraft(c echo.Context) error {
 	if err := httpio.ReadStrictJSON(c, &in); err != nil {
 		return err
 	}
-	n, err := h.Live.Count(c.Request().Context(), principal(c), in.Chat, in.Draft)
+	n, err := h.Inspect.Count(c.Request().Context(), principal(c), in.Chat, in.Draft)
 	if err != nil {
 		return err
 	}
 	advice := ""
 	if n.Context > 0 && n.Tokens >= n.Context {
-		advice = failure.TooLongBecause(n.Largest, n.Most, n.Context, n.Larger)
+		advice = failure.TooLongBecause(c.Request().Context(), n.Largest, n.Most, n.Context, n.Larger)
 	}
 	return c.JSON(http.StatusOK, CountResponse{Tokens: n.Tokens, Draft: n.Draft, Context: n.Context, Pictures: n.Pictures, Details: n.Details, Advice: advice})
 }

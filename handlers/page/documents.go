@@ -21,21 +21,20 @@ func (h *Handlers) readDocument(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	d, err := h.document(c, "the file", file)
+	d, err := h.document(c, file)
+	if known := (*document.Error)(nil); errors.As(err, &known) {
+		err = fault.Invalid("file", "%s", known)
+	}
 	if err != nil {
 		return err
 	}
 	return c.JSON(http.StatusOK, d)
 }
 
-// document returns the text of a file, which is called name in errors.
-func (h *Handlers) document(c echo.Context, name string, file []byte) (document.Document, error) {
+// document returns the text of a file. The error for one that has none is a *document.Error.
+func (h *Handlers) document(c echo.Context, file []byte) (document.Document, error) {
 	if h.Documents == nil {
-		return document.Document{}, fault.Invalid("file", "%s cannot be attached: this server does not read PDF and DOCX files", name)
+		return document.Document{}, &document.Error{Reason: "cannot be attached: this server does not read PDF and DOCX files"}
 	}
-	d, err := h.Documents.Read(c.Request().Context(), file)
-	if known := (*document.Error)(nil); errors.As(err, &known) {
-		return d, fault.Invalid("file", "%s %s", name, known.Reason)
-	}
-	return d, err
+	return h.Documents.Read(c.Request().Context(), file)
 }

@@ -26,7 +26,6 @@ import (
 	"m40-llm/infer/fault"
 	"m40-llm/infer/readtext"
 	"m40-llm/store"
-	"m40-llm/web"
 )
 
 // ExportFormat is the value of format in the files that GET /c/:id/export.json writes and
@@ -117,7 +116,7 @@ func (h *Handlers) exportMarkdown(c echo.Context) error {
 		if m.Role == store.RoleAssistant {
 			who = "Answer"
 			if m.Answer != nil && m.Answer.Receipt.Model != "" {
-				who = markdownLine(web.NameOf(m.Answer.Receipt.Model))
+				who = markdownLine(m.Answer.Receipt.Model)
 			}
 		}
 		fmt.Fprintf(&text, "\n## %s\n", who)

@@ -15,6 +15,7 @@ import (
 	"m40-llm/infer/fault"
 	"m40-llm/store"
 	"m40-llm/web"
+	"m40-llm/web/lang"
 )
 
 // imported is what an import of another program's file made.
@@ -41,10 +42,12 @@ func (h *Handlers) importForeign(c echo.Context, file *received) (done bool, err
 	if !foreign.Known(beginning[:n]) {
 		return false, nil
 	}
-	out, omitted, failures := imported{}, foreign.Omitted{}, 0
+	ctx, out, omitted, failures := c.Request().Context(), imported{}, foreign.Omitted{}, 0
+	var named []string
 	leaveOut := func(why error) {
 		if failures++; failures <= namedFailures {
-			out.LeftOut = append(out.LeftOut, failure.Sentence(why.Error()))
+			named = append(named, why.Error())
+			out.LeftOut = append(out.LeftOut, failure.Sentence(ctx, why.Error()))
 		}
 	}
 read:
@@ -64,17 +67,17 @@ read:
 		case out.Chats == 0:
 			return false, discardRest(c, err)
 		}
-		out.LeftOut = append(out.LeftOut, "The rest of the file: "+failure.Sentence(err.Error()))
+		out.LeftOut = append(out.LeftOut, lang.T(ctx, "The rest of the file:")+" "+failure.Sentence(ctx, err.Error()))
 		break read
 	}
 	if out.Chats == 0 {
-		return false, fault.Invalid("file", "nothing was imported: %s", strings.Join(out.LeftOut, " "))
+		return false, fault.Invalid("file", "nothing was imported: %s", strings.Join(named, "; "))
 	}
 	if failures > namedFailures {
-		out.LeftOut = append(out.LeftOut, web.Counted(failures-namedFailures, "more chat")+" could not be read.")
+		out.LeftOut = append(out.LeftOut, lang.N(ctx, failures-namedFailures, "%s more chat could not be read.", "%s more chats could not be read.", lang.Count(ctx, failures-namedFailures)))
 	}
 	for _, what := range slices.Sorted(omitted.All()) {
-		out.LeftOut = append(out.LeftOut, what)
+		out.LeftOut = append(out.LeftOut, lang.Message(ctx, what))
 	}
 	return true, out.respond(c)
 }
@@ -109,9 +112,10 @@ func (i imported) respond(c echo.Context) error {
 	if i.Chats == 1 && len(i.LeftOut) == 0 {
 		return c.Redirect(http.StatusSeeOther, "/c/"+i.Chat)
 	}
-	text := "Imported " + web.Counted(i.Chats, "chat") + " of " + i.Program + " with " + web.Counted(i.Messages, "message") + "."
+	ctx := c.Request().Context()
+	text := lang.T(ctx, "Imported %s of %s with %s.", lang.N(ctx, i.Chats, "%s chat", "%s chats", lang.Count(ctx, i.Chats)), i.Program, lang.N(ctx, i.Messages, "%s message", "%s messages", lang.Count(ctx, i.Messages)))
 	if len(i.LeftOut) > 0 {
-		text += " Left out: " + strings.Join(i.LeftOut, " ")
+		text += " " + lang.T(ctx, "Left out:") + " " + strings.Join(i.LeftOut, " ")
 	}
-	return httpio.Render(c, http.StatusCreated, web.Message("Imported", text))
+	return httpio.Render(c, http.StatusCreated, web.Message(lang.T(ctx, "Imported"), text))
 }

@@ -53,7 +53,7 @@ func (h *Handlers) fail(p *progressLines, what string, err error) error {
 	if p.lines == nil {
 		return err
 	}
-	f := failure.Describe(err)
+	f := failure.For(p.c.Request().Context(), err)
 	if f.Status >= http.StatusInternalServerError {
 		h.Log.Error(what, "error", err)
 	}

@@ -30,7 +30,7 @@ func TestTheBarOfADevicesMemoryHasAPartForEachModel(t *testing.T) {
 		// planned for more than there is: the bar ends, and has no room for what others take
 		cpu: {{"weights", 0, 0.6, "a: 60 B of weights"}, {"cache", 0.6, 0.2, "a: up to 20 B of KV cache"}, {"weights", 0.8, 0.1, "c: 10 B of weights"}, {"cache", 0.9, 0.1, "c: up to 50 B of KV cache"}},
 	}
-	list := memoryView(status)
+	list := memoryView(t.Context(), status)
 	if facts := list[0].Models[1].Facts; facts != "200 B of weights, 50 B of workspace" {
 		t.Errorf("got %q", facts)
 	}
@@ -61,7 +61,7 @@ func TestTheBarOfADevicesMemoryHasAPartForEachModel(t *testing.T) {
 }
 
 func TestOtherProgramsAreAtTheEndOfTheBarBehindWhatIsFree(t *testing.T) {
-	list := memoryView(infer.Status{
+	list := memoryView(t.Context(), infer.Status{
 		Devices: []infer.Memory{{Device: "Xeon", Total: 60, Taken: 30, Other: 40}},
 		Models:  []infer.Status{{Model: infer.ModelInfo{Name: "a"}, Memory: []infer.MemoryUse{{Device: "Xeon", Weights: 30}}}},
 	})

@@ -2,7 +2,7 @@ package page
 
 import (
 	"cmp"
-	"fmt"
+	"context"
 	"net/http"
 	"path"
 	"path/filepath"
@@ -20,6 +20,7 @@ import (
 	"m40-llm/infer/fault"
 	"m40-llm/infer/units"
 	"m40-llm/web"
+	"m40-llm/web/lang"
 )
 
 // The models page. Every change is a form that POSTs to /models/…. The response is a redirect
@@ -33,12 +34,13 @@ func (h *Handlers) ModelsPage(c echo.Context) error {
 
 // showModels responds with the page in its current state, modified by change.
 func (h *Handlers) showModels(c echo.Context, status int, change func(m *web.Models)) error {
+	ctx := c.Request().Context()
 	engine := h.Live.Status()
-	m := web.Models{Engine: view.Engine(engine), Picker: h.picker(c, ""), Manages: mayManageModels(c) == nil}
+	m := web.Models{Engine: view.Engine(ctx, engine), Picker: h.picker(c, ""), Manages: mayManageModels(c) == nil}
 	m.Rows, m.Problem = m.Picker.Rows, m.Picker.Problem
 	infos, err := h.Models.List(c.Request().Context())
 	if err == nil && m.Manages {
-		describeFolder(&m, h.Models, infos)
+		describeFolder(ctx, &m, h.Models, infos)
 		m.Suggestions = h.suggestions(c, infos)
 	}
 	list, err := h.Models.Downloads()
@@ -47,7 +49,7 @@ func (h *Handlers) showModels(c echo.Context, status int, change func(m *web.Mod
 	}
 	if m.Manages {
 		for _, d := range list {
-			m.Downloads = append(m.Downloads, view.Download(d))
+			m.Downloads = append(m.Downloads, view.Download(ctx, d))
 		}
 	}
 	name := c.QueryParam("show")
@@ -55,58 +57,58 @@ func (h *Handlers) showModels(c echo.Context, status int, change func(m *web.Mod
 	if name == "" {
 		name = engine.Model.Name
 	}
-	h.showDetails(&m, name)
+	h.showDetails(ctx, &m, name)
 	for i := range m.Rows {
 		m.Rows[i].Deletable = m.Manages && m.Rows[i].Where == "" && h.Models.Deletable(m.Rows[i].Name) == nil
 	}
-	m.Memory = memoryView(engine)
+	m.Memory = memoryView(ctx, engine)
 	if m.Shown != nil {
 		m.Shown.Loads = m.Manages && h.Models.Loads() && m.Shown.Where == "" && m.Shown.Error == ""
 		if loaded := engine.Of(m.Shown.Name); loaded != nil {
 			for _, use := range loaded.Memory {
-				m.Shown.Facts = append(m.Shown.Facts, web.Fact{Name: "In memory", Value: use.Device + ": " + memoryFacts(use)})
+				m.Shown.Facts = append(m.Shown.Facts, web.Fact{Name: lang.T(ctx, "In memory"), Value: use.Device + ": " + memoryFacts(ctx, use)})
 			}
 		}
 		m.Shown.Deleting = c.QueryParam("delete") != ""
 		m.Shown.Template = m.Manages && m.Shown.Error == "" && !m.Shown.Embeds && !m.Shown.Ranks
 		if !m.Manages {
-			m.Shown.Kept = "Only the owner of this server can delete it."
+			m.Shown.Locked = lang.T(ctx, "Only the owner of this server can delete it.")
 		}
 	} else if m.Open {
-		m.Open, m.Problem, status = false, "There is no model called “"+httpio.Shorten(name)+"” on this machine any more.", http.StatusNotFound
+		m.Open, m.Problem, status = false, lang.T(ctx, "There is no model called “%s” on this machine any more.", httpio.Shorten(name)), http.StatusNotFound
 	}
 	if m.Manages && h.Models.Reloads() {
-		m.Setup = setupView(engine)
+		m.Setup = setupView(ctx, engine)
 	}
 	change(&m)
 	return httpio.Render(c, status, web.ModelsPage(m))
 }
 
 // memoryView returns the memory of each device with the models that take of it.
-func memoryView(engine infer.Status) (list []web.DeviceMemory) {
+func memoryView(ctx context.Context, engine infer.Status) (list []web.DeviceMemory) {
 	for _, d := range engine.Devices {
 		if d.Total <= 0 {
 			continue
 		}
 		free := max(0, d.Total-d.Taken)
 		v := memoryBar{whole: d.Total + d.Other}
-		v.Device, v.Taken = d.Device, fmt.Sprintf("%s of %s are taken by models or planned for them, %s are free", units.ByteSize(d.Taken), units.ByteSize(d.Total), units.ByteSize(free))
+		v.Device, v.Taken = d.Device, lang.T(ctx, "%s of %s are taken by models or planned for them, %s are free", lang.Size(ctx, d.Taken), lang.Size(ctx, d.Total), lang.Size(ctx, free))
 		for _, loaded := range engine.Loaded() {
 			for _, use := range loaded.Memory {
 				if use.Device != d.Device {
 					continue
 				}
-				for _, part := range memoryParts(use) {
+				for _, part := range memoryParts(ctx, use) {
 					v.add(part.kind, part.bytes, loaded.Model.Name+": "+part.says)
 				}
 				v.gap()
-				v.Models = append(v.Models, web.LoadedMemory{Name: loaded.Model.Name, Facts: memoryFacts(use)})
+				v.Models = append(v.Models, web.LoadedMemory{Name: loaded.Model.Name, Facts: memoryFacts(ctx, use)})
 			}
 		}
 		if d.Other > 0 {
-			v.Taken += fmt.Sprintf("; other programs have %s", units.ByteSize(d.Other))
-			v.at = max(v.at, 1-float64(d.Other)/float64(v.whole)) // at the end, behind what is free
-			v.add("other", d.Other, "other programs: "+units.ByteSize(d.Other))
+			v.Taken += lang.T(ctx, "; other programs have %s", lang.Size(ctx, d.Other))
+			v.at = max(v.at, 1-float64(d.Other)/float64(v.whole)) // at the end, after what is free
+			v.add("other", d.Other, lang.T(ctx, "other programs: %s", lang.Size(ctx, d.Other)))
 		}
 		list = append(list, v.DeviceMemory)
 	}
@@ -142,10 +144,10 @@ type memoryPart struct {
 }
 
 // memoryParts returns what a model takes of a device.
-func memoryParts(use infer.MemoryUse) (parts []memoryPart) {
-	for _, part := range []memoryPart{{"weights", use.Weights, "%s of weights"}, {"cache", use.Cache, "up to %s of KV cache"}, {"work", use.Work, "%s of workspace"}, {"work", use.Pictures, "%s to encode pictures"}} {
+func memoryParts(ctx context.Context, use infer.MemoryUse) (parts []memoryPart) {
+	for _, part := range []memoryPart{{"weights", use.Weights, lang.Key("%s of weights")}, {"cache", use.Cache, lang.Key("up to %s of KV cache")}, {"work", use.Work, lang.Key("%s of workspace")}, {"work", use.Pictures, lang.Key("%s to encode pictures")}} {
 		if part.bytes > 0 {
-			part.says = fmt.Sprintf(part.says, units.ByteSize(part.bytes))
+			part.says = lang.T(ctx, part.says, lang.Size(ctx, part.bytes))
 			parts = append(parts, part)
 		}
 	}
@@ -153,9 +155,9 @@ func memoryParts(use infer.MemoryUse) (parts []memoryPart) {
 }
 
 // memoryFacts says what a model takes of a device.
-func memoryFacts(use infer.MemoryUse) string {
+func memoryFacts(ctx context.Context, use infer.MemoryUse) string {
 	var facts []string
-	for _, part := range memoryParts(use) {
+	for _, part := range memoryParts(ctx, use) {
 		facts = append(facts, part.says)
 	}
 	return strings.Join(facts, ", ")
@@ -182,7 +184,7 @@ func (h *Handlers) findModel(c echo.Context) error {
 		return err
 	}
 	return h.showModels(c, http.StatusOK, func(m *web.Models) {
-		found := foundView(d, infos)
+		found := foundView(c.Request().Context(), d, infos)
 		for _, other := range m.Downloads {
 			found.Running = found.Running || other.File == d.File && other.State == string(models.Running)
 		}
@@ -233,7 +235,7 @@ func (h *Handlers) setUpModels(c echo.Context) error {
 }
 
 // setupView describes how models are loaded.
-func setupView(s infer.Status) *web.Setup {
+func setupView(ctx context.Context, s infer.Status) *web.Setup {
 	number := func(n int) string {
 		if n == 0 {
 			return ""
@@ -246,34 +248,27 @@ func setupView(s infer.Status) *web.Setup {
 	}
 	v := &web.Setup{Context: number(s.Setup.ContextLength), Cache: s.Setup.CacheType, Caches: caches, Threads: number(s.Setup.Threads), Draft: s.Setup.Draft}
 	if s.ContextLength > 0 {
-		v.Now = fmt.Sprintf("The context is %s tokens now", web.Thousands(s.ContextLength))
-		if s.Device.Threads > 0 {
-			v.Now += fmt.Sprintf(", on %d threads", s.Device.Threads)
+		v.Now = lang.T(ctx, "The context is %s tokens now.", lang.Count(ctx, s.ContextLength))
+		if n := s.Device.Threads; n > 0 {
+			v.Now = lang.N(ctx, n, "The context is %s tokens now, on %d thread.", "The context is %s tokens now, on %d threads.", lang.Count(ctx, s.ContextLength), n)
 		}
-		if s.Device.Threads == 1 {
-			v.Now = strings.TrimSuffix(v.Now, "s")
-		}
-		v.Now += "."
 	}
 	switch {
 	case s.KeepAliveS == 0:
-		v.KeepAlive = "A model stays in memory until another one needs the room; --keep-alive unloads it earlier."
+		v.KeepAlive = lang.T(ctx, "A model stays in memory until another one needs the room; --keep-alive unloads it earlier.")
 	case s.State == infer.StateUnloaded:
-		v.KeepAlive = "The model was unloaded, as nobody used it for " + units.Roughly(s.KeepAliveS) + ". The next message loads it."
+		v.KeepAlive = lang.T(ctx, "The model was unloaded, as nobody used it for %s. The next message loads it.", units.Roughly(s.KeepAliveS))
 	default:
-		v.KeepAlive = "A model that nobody uses for " + units.Roughly(s.KeepAliveS) + " is unloaded (--keep-alive)."
+		v.KeepAlive = lang.T(ctx, "A model that nobody uses for %s is unloaded (--keep-alive).", units.Roughly(s.KeepAliveS))
 	}
 	if n := s.Running; n > 0 {
-		v.Warning = fmt.Sprintf("%d answers are being written: the model is loaded again when they have ended, and new ones wait for it.", n)
-		if n == 1 {
-			v.Warning = "An answer is being written: the model is loaded again when it has ended, and new ones wait for it."
-		}
+		v.Warning = lang.N(ctx, n, "%d answer is being written: the model is loaded again when it has ended, and new ones wait for it.", "%d answers are being written: the model is loaded again when they have ended, and new ones wait for it.", n)
 	}
 	switch {
 	case s.Reload != nil:
-		v.Warning = "The model is loaded again as soon as the running answers have ended."
+		v.Warning = lang.T(ctx, "The model is loaded again as soon as the running answers have ended.")
 	case s.SetupNotice != "":
-		v.Problem = "The last change was undone: " + failure.Sentence(s.SetupNotice)
+		v.Problem = lang.T(ctx, "The last change was undone: %s", failure.Sentence(ctx, s.SetupNotice))
 	}
 	return v
 }
@@ -315,13 +310,13 @@ func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 	}
 	infos, err := h.Models.List(c.Request().Context())
 	if err != nil {
-		p.Problem = failure.Describe(err).Text
+		p.Problem = failure.For(c.Request().Context(), err).Text
 		return p
 	}
 	for _, info := range infos {
-		row := modelRow(info, engine)
+		row := modelRow(c.Request().Context(), info, engine)
 		if info.Upstream != nil {
-			row.Lacks = p.AddLacks(view.Lacks(info.Upstream, panelLabel))
+			row.Lacks = p.AddLacks(view.Lacks(c.Request().Context(), info.Upstream, func(key string) string { return panelLabel(c.Request().Context(), key) }))
 		}
 		p.Rows = append(p.Rows, row)
 	}
@@ -341,10 +336,10 @@ func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 	return p
 }
 
-func modelRow(info infer.ModelInfo, engine infer.Status) web.ModelRow {
+func modelRow(ctx context.Context, info infer.ModelInfo, engine infer.Status) web.ModelRow {
 	row := web.ModelRow{
-		Name: info.Name, Family: info.Architecture, Experts: info.ExpertsInWords(), Parameters: view.Quantity(info.Parameters), Quant: info.Quant,
-		Size: units.ByteSize(info.Size), Error: info.Error, Continues: info.Continues, Embeds: info.Embedding > 0, Ranks: info.Ranks, Good: view.GoodAt(info),
+		Name: info.Name, Family: info.Architecture, Experts: expertsInWords(ctx, info), Parameters: view.Quantity(ctx, info.Parameters), Quant: info.Quant,
+		Size: lang.Size(ctx, info.Size), Error: lang.Message(ctx, info.Error), Continues: info.Continues, Embeds: info.Embedding > 0, Ranks: info.Ranks, Good: view.GoodAt(ctx, info),
 	}
 	switch {
 	case info.Vision:
@@ -353,16 +348,16 @@ func modelRow(info infer.ModelInfo, engine infer.Status) web.ModelRow {
 		row.Sight = "maybe"
 	}
 	if info.TemplateProblem != "" {
-		row.Problem = failure.Sentence(info.TemplateProblem)
+		row.Problem = failure.Sentence(ctx, info.TemplateProblem)
 	}
 	if info.ContextTrain > 0 {
-		row.Context = web.Thousands(info.ContextTrain)
+		row.Context = lang.Count(ctx, info.ContextTrain)
 	}
 	if up := info.Upstream; up != nil {
-		row.Where, row.Engine, row.Problem, row.Thinking = strings.Join(up.Servers, ", "), up.Engine, up.Problem, view.ThinkingKinds(up.TemplateVars)
+		row.Where, row.Engine, row.Problem, row.Thinking = strings.Join(up.Servers, ", "), up.Engine, lang.Message(ctx, up.Problem), view.ThinkingKinds(up.TemplateVars)
 		row.Size = ""
 		if up.ContextLength > 0 {
-			row.Context = web.Thousands(up.ContextLength)
+			row.Context = lang.Count(ctx, up.ContextLength)
 		}
 		return row
 	}
@@ -372,13 +367,21 @@ func modelRow(info infer.ModelInfo, engine infer.Status) web.ModelRow {
 	}
 	row.Pinned = now.Pinned
 	if info.LoadS > 0 {
-		row.Loads = "a load takes about " + units.Roughly(info.LoadS)
+		row.Loads = lang.T(ctx, "a load takes about %s", units.Roughly(info.LoadS))
 	}
 	if info.Path == "" {
 		row.Idle = "built in"
 	}
 	row.State = cmp.Or(view.MemoryState(now), row.Idle)
 	return row
+}
+
+// expertsInWords says how many experts of a mixture a token uses; "" for a dense model.
+func expertsInWords(ctx context.Context, info infer.ModelInfo) string {
+	if info.ExpertsInWords() == "" {
+		return ""
+	}
+	return lang.T(ctx, "%d of %d experts", info.ExpertsUsed, info.Experts)
 }
 
 // suggestions describes models to download, if only the built-in one is here and the person may
@@ -392,20 +395,21 @@ func (h *Handlers) suggestions(c echo.Context, here []infer.ModelInfo) (views []
 		h.Log.WarnContext(c.Request().Context(), "failed to choose suggestions", "error", err)
 		return nil
 	}
+	ctx := c.Request().Context()
 	for _, s := range list {
-		v := web.Suggestion{Name: s.Name, Title: s.Title, Facts: view.Joined(" · ", s.Family, s.Parameters+" parameters", s.Quant, units.ByteSize(s.Size), s.License)}
+		v := web.Suggestion{Name: s.Name, Title: s.Title, Facts: view.Joined(" · ", s.Family, lang.T(ctx, "%s parameters", s.Parameters), s.Quant, lang.Size(ctx, s.Size), s.License)}
 		switch {
 		case s.Fit.Context == 0:
-			v.Fits = fmt.Sprintf("does not fit: it needs %s, and %s are free", units.ByteSize(s.Fit.Needs), units.ByteSize(s.Fit.Free))
+			v.Fits = lang.T(ctx, "does not fit: it needs %s, and %s are free", lang.Size(ctx, s.Fit.Needs), lang.Size(ctx, s.Fit.Free))
 		default:
-			v.Fits = fmt.Sprintf("fits with a context of %s, on the %s", web.Thousands(s.Fit.Context), s.Fit.On)
+			v.Fits = lang.T(ctx, "fits with a context of %s, on the %s", lang.Count(ctx, s.Fit.Context), lang.Message(ctx, s.Fit.On))
 		}
 		views = append(views, v)
 	}
 	return views
 }
 
-func describeFolder(m *web.Models, service *models.Service, infos []infer.ModelInfo) {
+func describeFolder(ctx context.Context, m *web.Models, service *models.Service, infos []infer.ModelInfo) {
 	dir, free := service.Folder()
 	if dir == "" {
 		return
@@ -419,18 +423,15 @@ func describeFolder(m *web.Models, service *models.Service, infos []infer.ModelI
 		}
 	}
 	if files > 0 {
-		m.Taken = fmt.Sprintf("%s in %d files", units.ByteSize(taken), files)
-		if files == 1 {
-			m.Taken = units.ByteSize(taken) + " in 1 file"
-		}
+		m.Taken = lang.N(ctx, files, "%s in %d file", "%s in %d files", lang.Size(ctx, taken), files)
 	}
 	if free > 0 {
-		m.Free = units.ByteSize(free) + " free"
+		m.Free = lang.T(ctx, "%s free", lang.Size(ctx, free))
 	}
 }
 
 // showDetails adds the details of the model called name to the page, if it exists.
-func (h *Handlers) showDetails(m *web.Models, name string) {
+func (h *Handlers) showDetails(ctx context.Context, m *web.Models, name string) {
 	for _, row := range m.Rows {
 		if row.Name != name {
 			continue
@@ -438,58 +439,58 @@ func (h *Handlers) showDetails(m *web.Models, name string) {
 		d := web.ModelDetails{ModelRow: row}
 		info, err := h.Models.Details(name)
 		if err != nil {
-			d.Error = failure.Describe(err).Text
+			d.Error = failure.For(ctx, err).Text
 		} else {
-			describeDetails(&d, info)
+			describeDetails(ctx, &d, info)
 		}
 		if err := h.Models.Deletable(name); err != nil {
-			d.Kept = failure.Describe(err).Text
+			d.Locked = failure.For(ctx, err).Text
 		}
 		m.Shown = &d
 		return
 	}
 }
 
-func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
+func describeDetails(ctx context.Context, d *web.ModelDetails, info infer.ModelDetails) {
 	fact := func(name, value string) {
 		if value != "" {
-			d.Facts = append(d.Facts, web.Fact{Name: name, Value: value})
+			d.Facts = append(d.Facts, web.Fact{Name: lang.T(ctx, name), Value: value})
 		}
 	}
 	file := info.Path
 	if file == "" {
-		file = "inside this program"
+		file = lang.T(ctx, "inside this program")
 	}
 	quant := info.Quant
 	if info.Parameters > 0 && quant != "" {
-		quant += fmt.Sprintf(", %.2f bits per weight", 8*float64(info.Size)/float64(info.Parameters))
+		quant += lang.T(ctx, ", %.2f bits per weight", 8*float64(info.Size)/float64(info.Parameters))
 	}
-	template := "none: the model continues text, conversations become ChatML"
+	template := lang.T(ctx, "none: the model continues text, conversations become ChatML")
 	switch {
 	case !info.Writes():
 		template = "" // it has no use for one
 	case info.Template != nil:
-		template = fmt.Sprintf("%s bytes, SHA-256 %.8s…", web.Thousands(info.Template.Bytes), info.Template.SHA256)
+		template = lang.T(ctx, "%s bytes, SHA-256 %.8s…", lang.Count(ctx, info.Template.Bytes), info.Template.SHA256)
 	}
-	fact("Name in requests", info.Name)
-	fact("File", file)
-	fact("Size", units.ByteSize(info.Size))
-	fact("Architecture", info.Architecture)
-	fact("Experts", info.ExpertsInWords())
-	fact("Parameters", view.Quantity(info.Parameters))
-	fact("Quantisation", quant)
+	fact(lang.Key("Name in requests"), info.Name)
+	fact(lang.Key("File"), file)
+	fact(lang.Key("Size"), lang.Size(ctx, info.Size))
+	fact(lang.Key("Architecture"), info.Architecture)
+	fact(lang.Key("Experts"), expertsInWords(ctx, info.ModelInfo))
+	fact(lang.Key("Parameters"), view.Quantity(ctx, info.Parameters))
+	fact(lang.Key("Quantisation"), quant)
 	if info.ContextTrain > 0 {
-		fact("Trained context", web.Thousands(info.ContextTrain))
+		fact(lang.Key("Trained context"), lang.Count(ctx, info.ContextTrain))
 	}
 	if info.Fit != nil {
-		fact("Memory", failure.Sentence(info.Fit.String()))
-		fact("Runs on", info.Fit.On)
-		fact("Pictures on", info.Fit.Pictures)
+		fact(lang.Key("Memory"), failure.Sentence(ctx, info.Fit.String()))
+		fact(lang.Key("Runs on"), lang.Message(ctx, info.Fit.On))
+		fact(lang.Key("Pictures on"), info.Fit.Pictures)
 	}
-	fact("Chat template", template)
-	fact("Licence", info.License)
+	fact(lang.Key("Chat template"), template)
+	fact(lang.Key("Licence"), info.License)
 	for _, t := range info.Types {
-		d.Types = append(d.Types, web.TensorType{Type: t.Type, Tensors: strconv.Itoa(t.Tensors), Weights: view.Quantity(t.Elements), Size: units.ByteSize(t.Bytes)})
+		d.Types = append(d.Types, web.TensorType{Type: t.Type, Tensors: strconv.Itoa(t.Tensors), Weights: view.Quantity(ctx, t.Elements), Size: lang.Size(ctx, t.Bytes)})
 	}
 	for _, kv := range info.Metadata {
 		d.Metadata = append(d.Metadata, web.Fact{Name: kv.Key, Value: kv.Value})
@@ -497,24 +498,24 @@ func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
 }
 
 // foundView describes the file that was found for a name.
-func foundView(d infer.Download, infos []infer.ModelInfo) web.Found {
+func foundView(ctx context.Context, d infer.Download, infos []infer.ModelInfo) web.Found {
 	f := web.Found{
-		Name: d.Name, File: path.Base(d.File), Quant: d.Quant, Size: units.ByteSize(d.Size), Bytes: strconv.FormatInt(d.Size, 10),
+		Name: d.Name, File: path.Base(d.File), Quant: d.Quant, Size: lang.Size(ctx, d.Size), Bytes: strconv.FormatInt(d.Size, 10),
 		Verified: d.Verifiable(), Fits: true,
 	}
 	if n := len(d.Parts); n > 0 {
-		f.File = fmt.Sprintf("%s in %d files", d.Title(), n)
+		f.File = lang.T(ctx, "%s in %d files", d.Title(), n)
 	}
 	if d.Partial > 0 {
-		f.Partial = units.ByteSize(d.Partial)
+		f.Partial = lang.Size(ctx, d.Partial)
 	}
 	if d.Notice != "" {
-		f.Notice = failure.Sentence(d.Notice)
+		f.Notice = failure.Sentence(ctx, d.Notice)
 	}
 	repository, quant, _ := strings.Cut(d.Name, ":")
 	switch {
 	case len(d.Choices) > 0:
-		f.Choices = choicesView(d.Choices)
+		f.Choices = choicesView(ctx, d.Choices)
 	case quant != "" && strings.Contains(repository, "/") && !strings.HasPrefix(d.File, "from-"):
 		f.All = repository
 	}
@@ -528,11 +529,11 @@ func foundView(d infer.Download, infos []infer.ModelInfo) web.Found {
 			}
 		}
 	}
-	memory := compareSpace("memory, for the weights alone", d.Size, d.MemoryFree)
+	memory := compareSpace(ctx, lang.T(ctx, "memory, for the weights alone"), d.Size, d.MemoryFree)
 	if d.Fit != nil {
-		memory = compareSpace("memory, with the context", d.Fit.Needs, d.Fit.Free)
+		memory = compareSpace(ctx, lang.T(ctx, "memory, with the context"), d.Fit.Needs, d.Fit.Free)
 	}
-	disk := compareSpace("disk, with 1.1 GB left free", d.DiskNeed, d.DiskFree)
+	disk := compareSpace(ctx, lang.T(ctx, "disk, with 1.1 GB left free"), d.DiskNeed, d.DiskFree)
 	for _, s := range []web.Sum{memory, disk} {
 		if s.Free != "" {
 			f.Sums = append(f.Sums, s)
@@ -540,43 +541,43 @@ func foundView(d infer.Download, infos []infer.ModelInfo) web.Found {
 	}
 	switch {
 	case d.Problem != "":
-		f.Fits, f.Verdict, f.Off = false, "cannot be used", failure.Sentence(d.Problem)
+		f.Fits, f.Verdict, f.Off = false, lang.T(ctx, "cannot be used"), failure.Sentence(ctx, d.Problem)
 	case disk.Over:
-		f.Fits, f.Verdict, f.Off = false, "does not fit", "The disk of the models folder has too little room. Delete models that you do not need, or choose another disk with --models."
+		f.Fits, f.Verdict, f.Off = false, lang.T(ctx, "does not fit"), lang.T(ctx, "The disk of the models folder has too little room. Delete models that you do not need, or choose another disk with --models.")
 	case d.Fit != nil:
-		f.Fits, f.Verdict = d.Fit.Context > 0, "fits"
-		f.Notice = view.Joined(" ", f.Notice, failure.Sentence("it "+d.Fit.String()))
+		f.Fits, f.Verdict = d.Fit.Context > 0, lang.T(ctx, "fits")
+		f.Notice = view.Joined(" ", f.Notice, failure.Sentence(ctx, "it "+d.Fit.String()))
 		switch {
 		case d.Fit.InFile:
-			f.Verdict = "fits, slowly"
+			f.Verdict = lang.T(ctx, "fits, slowly")
 		case !f.Fits:
-			f.Verdict = "does not fit"
-			f.Notice += " A smaller quantisation or model needs less."
+			f.Verdict = lang.T(ctx, "does not fit")
+			f.Notice += " " + lang.T(ctx, "A smaller quantisation or model needs less.")
 		}
 	case memory.Over:
-		f.Fits, f.Verdict = false, "does not fit"
-		f.Notice = view.Joined(" ", f.Notice, "It needs more memory than is free now; a smaller quantisation or model needs less.")
+		f.Fits, f.Verdict = false, lang.T(ctx, "does not fit")
+		f.Notice = view.Joined(" ", f.Notice, lang.T(ctx, "It needs more memory than is free now; a smaller quantisation or model needs less."))
 	case d.MemoryFree == 0:
-		f.Verdict = "fits on the disk"
+		f.Verdict = lang.T(ctx, "fits on the disk")
 	default:
-		f.Verdict = "the weights fit"
-		f.Notice = view.Joined(" ", f.Notice, "The memory for the context is known after the download.")
+		f.Verdict = lang.T(ctx, "the weights fit")
+		f.Notice = view.Joined(" ", f.Notice, lang.T(ctx, "The memory for the context is known after the download."))
 	}
 	return f
 }
 
-func choicesView(list []infer.Quantisation) (views []web.Quantisation) {
+func choicesView(ctx context.Context, list []infer.Quantisation) (views []web.Quantisation) {
 	for _, q := range list {
-		v := web.Quantisation{Name: q.Name, Quant: q.Quant, Size: units.ByteSize(q.Size), On: q.On, Chosen: q.Chosen, Problem: q.Problem}
+		v := web.Quantisation{Name: q.Name, Quant: q.Quant, Size: lang.Size(ctx, q.Size), On: q.On, Chosen: q.Chosen, Problem: lang.Message(ctx, q.Problem)}
 		switch {
 		case q.Fit == nil:
 		case q.Fit.Context == 0:
-			v.Problem = fmt.Sprintf("does not fit: needs %s, and %s are free", units.ByteSize(q.Fit.Needs), units.ByteSize(q.Fit.Free))
+			v.Problem = lang.T(ctx, "does not fit: needs %s, and %s are free", lang.Size(ctx, q.Fit.Needs), lang.Size(ctx, q.Fit.Free))
 		default:
-			v.Context = web.Thousands(q.Fit.Context)
+			v.Context = lang.Count(ctx, q.Fit.Context)
 		}
 		if q.TokensPerSecond > 0 {
-			v.Speed = "about " + units.TokenRate(q.TokensPerSecond)
+			v.Speed = lang.T(ctx, "about %s", lang.Figure(ctx, units.TokenRate(q.TokensPerSecond)))
 		}
 		views = append(views, v)
 	}
@@ -585,12 +586,12 @@ func choicesView(list []infer.Quantisation) (views []web.Quantisation) {
 
 // compareSpace compares the bytes that a model needs of memory or disk with those that are
 // free; free is 0 if that is unknown.
-func compareSpace(of string, needs, free int64) web.Sum {
+func compareSpace(ctx context.Context, of string, needs, free int64) web.Sum {
 	if free <= 0 {
 		return web.Sum{Of: of}
 	}
 	return web.Sum{
-		Of: of, Needs: units.ByteSize(needs), Free: units.ByteSize(free), Over: needs > free,
+		Of: of, Needs: lang.Size(ctx, needs), Free: lang.Size(ctx, free), Over: needs > free,
 		Share: float64(min(1000, 1000*needs/free)) / 10,
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"m40-llm/infer/fault"
 	"m40-llm/store"
 	"m40-llm/web"
+	"m40-llm/web/lang"
 )
 
 // The chat without scripts. The composer is a form that POSTs to the address of the page; the
@@ -35,7 +36,8 @@ import (
 // question is the form of the composer.
 type question struct {
 	text, system string
-	pictures     []string      // hashes
+	detail       string        // in which the model reads the pictures
+	pictures     []string      // by their names, as attached.ParseName reads them
 	opening      store.Opening // of a new chat
 	preset       string        // whose settings a new chat has; empty: the defaults
 	temporary    bool
@@ -48,7 +50,7 @@ func (h *Handlers) ask(c echo.Context) error {
 	id := c.Param("id")
 	lines := func(name string) string { return strings.ReplaceAll(c.FormValue(name), "\r\n", "\n") } // forms encode line breaks as CRLF
 	q := question{
-		text: lines("text"), system: lines("system"), preset: c.FormValue("preset"), once: c.FormValue("once"),
+		text: lines("text"), system: lines("system"), detail: c.FormValue("detail"), preset: c.FormValue("preset"), once: c.FormValue("once"),
 		temporary: c.FormValue("temporary") != "", opening: store.Opening{Model: c.FormValue("model"), Raw: c.FormValue("raw") != ""},
 	}
 	chat, err := h.asked.do(q.once, func() (string, error) {
@@ -57,7 +59,7 @@ func (h *Handlers) ask(c echo.Context) error {
 		if sent.text, err = h.withFiles(c, q.text); err != nil {
 			return "", err
 		}
-		if sent.pictures, err = h.formPictures(c); err != nil {
+		if sent.pictures, err = h.formPictures(c, q.detail); err != nil {
 			return "", err
 		}
 		return h.send(c, id, sent)
@@ -70,7 +72,7 @@ func (h *Handlers) ask(c echo.Context) error {
 	if pageErr != nil {
 		return pageErr
 	}
-	p.Draft, p.System, p.Problem = q.text, q.system, web.Problem{Title: f.Title, Message: f.Text}
+	p.Draft, p.Detail, p.System, p.Problem = q.text, q.detail, q.system, web.Problem{Title: f.Title, Message: f.Text}
 	if id == "" {
 		p.Picker.Chosen, p.Preset = q.opening.Model, q.preset
 	}
@@ -241,7 +243,7 @@ func (h *Handlers) followPage(c echo.Context, p web.Page, chat *live.Chat) error
 	}
 	w := &growingPage{Page: growing.Begin(c), page: &p, raw: snapshot.Raw}
 	w.Write(string(before))
-	w.begin(&snapshot.Messages[last])
+	w.begin(c.Request().Context(), &snapshot.Messages[last])
 	h.grow(c.Request().Context(), w, subscription)
 	w.Write(string(after))
 	return w.Err
@@ -257,17 +259,17 @@ func (h *Handlers) grow(ctx context.Context, w *growingPage, subscription *live.
 		case <-ctx.Done():
 			w.Err = ctx.Err()
 		case <-h.Live.Closing():
-			w.Note("The server is stopping. Load the page again later.")
+			w.Note(lang.T(ctx, "The server is stopping. Load the page again later."))
 			return
 		case <-silence.C:
 			w.Write("<!-- -->")
 		case <-subscription.Ready():
 			events, err := subscription.Take()
 			for i := range events {
-				w.apply(&events[i])
+				w.apply(ctx, &events[i])
 			}
 			if err != nil {
-				w.Note("The connection is too slow for the answer. Load the page again for the rest.")
+				w.Note(lang.T(ctx, "The connection is too slow for the answer. Load the page again for the rest."))
 				return
 			}
 		}
@@ -285,7 +287,7 @@ type growingPage struct {
 }
 
 // begin writes the part of the answer that exists already.
-func (w *growingPage) begin(m *live.Message) {
+func (w *growingPage) begin(ctx context.Context, m *live.Message) {
 	w.id = m.ID
 	if !m.Answer.State.Running() {
 		w.ended = true
@@ -297,37 +299,37 @@ func (w *growingPage) begin(m *live.Message) {
 	if m.Answer.Thinking {
 		w.Text(m.Reasoning)
 	} else {
-		w.Block(markdown.Reasoning(m.Reasoning))
+		w.Block(markdown.Reasoning(ctx, m.Reasoning))
 	}
 	for _, block := range m.FinishedBlocks() {
-		w.Block(markdown.Text(block))
+		w.Block(markdown.Text(ctx, block))
 	}
 	w.Text(m.Text[m.Answer.Blocks:])
 }
 
-func (w *growingPage) apply(e *live.Event) {
+func (w *growingPage) apply(ctx context.Context, e *live.Event) {
 	if e.ID != w.id {
 		return
 	}
 	w.Add(e, w.raw)
 	switch e.Type {
 	case live.EventProgress:
-		w.wait(e.Progress)
+		w.wait(ctx, e.Progress)
 	case live.EventEnd:
-		w.end(e.Message)
+		w.end(ctx, e.Message)
 	}
 }
 
 // wait writes what the answer is waiting for, once for each phase.
-func (w *growingPage) wait(p *live.Progress) {
-	phase, text := infer.EventPrefill, "Reading the prompt."
+func (w *growingPage) wait(ctx context.Context, p *live.Progress) {
+	phase, text := infer.EventPrefill, lang.T(ctx, "Reading the prompt.")
 	switch {
 	case p.Pictures != nil:
-		phase, text = infer.EventPictures, view.Looking(p.Pictures)+"."
+		phase, text = infer.EventPictures, view.Looking(ctx, p.Pictures)+"."
 	case p.Queued != nil:
-		phase, text = infer.EventQueued, "Waiting for other answers"+view.Wait(*p.Queued)+". The message is kept and will be answered in turn."
+		phase, text = infer.EventQueued, lang.T(ctx, "Waiting for other answers")+view.Wait(ctx, *p.Queued)+". "+lang.T(ctx, "The message is kept and will be answered in turn.")
 	case p.Loading != nil:
-		phase, text = infer.EventLoading, "Loading the model"+view.LoadTime(*p.Loading)+". The message is kept and will be answered as soon as it is there."
+		phase, text = infer.EventLoading, lang.T(ctx, "Loading the model")+view.LoadTime(ctx, *p.Loading)+". "+lang.T(ctx, "The message is kept and will be answered as soon as it is there.")
 	}
 	if phase == w.phase {
 		return
@@ -337,9 +339,9 @@ func (w *growingPage) wait(p *live.Progress) {
 }
 
 // end writes the error and the footer of an answer.
-func (w *growingPage) end(m *live.Message) {
+func (w *growingPage) end(ctx context.Context, m *live.Message) {
 	w.ended = true
-	t := turnView(m, w.page)
+	t := turnView(ctx, m, w.page)
 	if t.Error != "" {
 		w.Write(`<div class="errbox"><p>` + html.EscapeString(t.Error) + "</p></div>")
 	}

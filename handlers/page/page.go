@@ -2,9 +2,9 @@ package page
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -24,6 +24,7 @@ import (
 	"m40-llm/infer/sample"
 	"m40-llm/store"
 	"m40-llm/web"
+	"m40-llm/web/lang"
 )
 
 // newChatPage answers GET / with the page of a new chat. The chat is created with its first
@@ -64,7 +65,7 @@ func (h *Handlers) chat(c echo.Context, id string) (web.Page, *live.Chat, error)
 	}
 	chat, err := h.Live.Chat(c.Request().Context(), principal(c), id)
 	if errors.Is(err, owned.ErrNotFound) {
-		p.Title = "Chat"
+		p.Title = lang.T(c.Request().Context(), "Chat")
 		return p, nil, nil
 	}
 	if err != nil {
@@ -91,7 +92,7 @@ func (h *Handlers) showChat(c echo.Context, p *web.Page, chat *live.Chat) error 
 	}
 	p.Title, p.Temporary, p.Raw = snapshot.Title, snapshot.Temporary, snapshot.Raw
 	p.Origin, p.OriginTitle = snapshot.Origin, snapshot.OriginTitle
-	p.Older, p.Later, p.Beside = snapshot.More, snapshot.Later, p.At != 0
+	p.Older, p.Later, p.OffBranch = snapshot.More, snapshot.Later, p.At != 0
 	p.Picker.Chosen, p.System = snapshot.Model, snapshot.System
 	held, _, err := h.Guests.WriteAccess(c.Request().Context(), principal(c), chat)
 	if err != nil {
@@ -104,8 +105,8 @@ func (h *Handlers) showChat(c echo.Context, p *web.Page, chat *live.Chat) error 
 	}
 	p.Turns = make([]web.Turn, len(snapshot.Messages))
 	for i := range snapshot.Messages {
-		p.Turns[i] = turnView(&snapshot.Messages[i], p)
-		p.Beside = p.Beside && p.Turns[i].ID != p.At
+		p.Turns[i] = turnView(c.Request().Context(), &snapshot.Messages[i], p)
+		p.OffBranch = p.OffBranch && p.Turns[i].ID != p.At
 	}
 	if n := len(p.Turns); n > 0 && !p.Later {
 		p.Turns[n-1].Last = true
@@ -114,40 +115,40 @@ func (h *Handlers) showChat(c echo.Context, p *web.Page, chat *live.Chat) error 
 }
 
 // turnView describes a message for the page as it is served, before scripts run.
-func turnView(m *live.Message, p *web.Page) web.Turn {
+func turnView(ctx context.Context, m *live.Message, p *web.Page) web.Turn {
 	t := web.Turn{ID: m.ID, You: m.Role != live.RoleModel, Result: m.Role == live.RoleTool, Author: m.Author, At: m.At, Text: m.Text}
 	if m.Answer == nil {
 		t.Pictures = view.Pictures("/c/"+p.Chat, m.Pictures)
 		return t
 	}
-	t.Speaker = view.Speaker(m.Answer)
+	t.Speaker = view.Speaker(ctx, m.Answer)
 	t.Running = m.Answer.State.Running()
 	if !p.Raw {
-		t.Text, t.HTML = "", markdown.Message(m)
+		t.Text, t.HTML = "", markdown.Message(ctx, m)
 	}
 	if m.Answer.Error != nil {
-		t.Error = failure.Describe(m.Answer.Error).Text
+		t.Error = failure.For(ctx, m.Answer.Error).Text
 		if e := m.Answer.Error; e.Code == fault.CodeContext {
 			advice := p.Engine.TooLong
 			if len(p.Turns) == 2 && !p.Older { // a question and this
 				advice = p.Engine.TooLongFirst
 			}
 			larger := e.ContextTrain > e.ContextLength
-			advice = cmp.Or(failure.TooLongBecause(e.Largest, e.LargestTokens, e.ContextLength, larger), advice)
-			t.Error = fmt.Sprintf("The prompt has %s tokens, and the context %s. %s%s", web.Thousands(e.PromptTokens), web.Thousands(e.ContextLength), failure.NothingCut, advice)
+			advice = cmp.Or(failure.TooLongBecause(ctx, e.Largest, e.LargestTokens, e.ContextLength, larger), advice)
+			t.Error = lang.T(ctx, "The prompt has %s tokens, and the context %s.", lang.Count(ctx, e.PromptTokens), lang.Count(ctx, e.ContextLength)) + " " + failure.NothingCut(ctx, advice)
 		}
 	}
-	ending, tokens, edited := "being written; load the page again for more", "", ""
-	if end := view.End(m.Answer); end != nil {
+	ending, tokens, edited := lang.T(ctx, "being written; load the page again for more"), "", ""
+	if end := view.End(ctx, m.Answer); end != nil {
 		ending = end.String()
 	}
 	if m.Answer.Edited {
-		edited = "edited by you"
+		edited = lang.T(ctx, "edited by you")
 	}
 	if n := m.Answer.Usage.CompletionTokens; n > 0 {
-		tokens = web.Counted(n, "token")
+		tokens = lang.N(ctx, n, "%s token", "%s tokens", lang.Count(ctx, n))
 	}
-	t.Notes = view.Joined(" · ", ending, edited, tokens, m.Answer.Receipt.Model, m.Answer.Receipt.Device, view.PromptNotes(m.Answer.Notes))
+	t.Notes = view.Joined(" · ", ending, edited, tokens, m.Answer.Receipt.Model, m.Answer.Receipt.Device, view.PromptNotes(ctx, m.Answer.Notes))
 	return t
 }
 
@@ -170,6 +171,7 @@ func Asset(c echo.Context) error {
 
 // page returns the parts that all chat pages have in common, with the title of a new chat.
 func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
+	ctx := c.Request().Context()
 	rail, err := h.rail(c, chat)
 	if err != nil {
 		return web.Page{}, err
@@ -186,13 +188,13 @@ func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
 	}
 	return web.Page{
 		Chat:     chat,
-		Title:    "New chat",
+		Title:    lang.T(ctx, "New chat"),
 		Once:     rand.Text(),
 		Newcomer: newcomer,
 		Rail:     rail,
 		Picker:   h.picker(c, chat),
-		Engine:   view.Engine(h.Live.Status()),
-		Space:    view.Space(h.Live.Disk.Space()),
+		Engine:   view.Engine(c.Request().Context(), h.Live.Status()),
+		Space:    view.Space(c.Request().Context(), h.Live.Disk.Space()),
 		Left:     h.Left(c.Request().Context(), principal(c)),
 		Params:   params(setting.Default()),
 		MaxSeed:  setting.MaxSeed,
@@ -215,16 +217,16 @@ func (h *Handlers) newcomer(c echo.Context) (bool, error) {
 	return true, nil
 }
 
-// ownSettings are the numeric settings that are none of the samplers.
+// ownSettings are the numeric settings that do not belong to samplers.
 var ownSettings = []web.Param{
-	{Key: "max_tokens", Label: "Max tokens", Lo: 16, Hi: 4096, FieldLo: 1, FieldHi: setting.MaxTokens, Step: 1, Logarithmic: true, OffAt: -1, Off: "no limit",
-		About: "Longest answer, in tokens; -1 for no limit but the context"},
-	{Key: "thinking_budget", Label: "Thinking budget", Group: web.Thoughts, Lo: 16, Hi: 16384, FieldHi: setting.MaxTokens, Step: 1, Logarithmic: true, OffAt: 0, Off: "no limit",
-		About: "Tokens of thoughts after which the answer begins; 0 for no limit"},
-	{Key: "pause_repetition", Label: "Pause when it repeats itself", Group: web.Repetition, Lo: 0, Hi: 1, FieldHi: 1, On: 1, Off: "off",
-		About: "Stop an answer whose last tokens are the same passage several times; without this the page only says so"},
-	{Key: "must_call", Label: "Must call one", Group: web.Tools, Lo: 0, Hi: 1, FieldHi: 1, On: 1, Off: "off",
-		About: "The answer to a question is a call of one of the tools; after its result the model decides"},
+	{Key: "max_tokens", Label: lang.Key("Max tokens"), Lo: 16, Hi: 4096, FieldLo: 1, FieldHi: setting.MaxTokens, Step: 1, Logarithmic: true, OffAt: -1, Off: lang.Key("no limit"),
+		About: lang.Key("Longest answer, in tokens; -1 for no limit but the context")},
+	{Key: "thinking_budget", Label: lang.Key("Thinking budget"), Group: web.Thoughts, Lo: 16, Hi: 16384, FieldHi: setting.MaxTokens, Step: 1, Logarithmic: true, OffAt: 0, Off: lang.Key("no limit"),
+		About: lang.Key("Tokens of thoughts after which the answer begins; 0 for no limit")},
+	{Key: "pause_repetition", Label: lang.Key("Pause when it repeats itself"), Group: web.Repetition, Lo: 0, Hi: 1, FieldHi: 1, On: 1, Off: lang.Key("off"),
+		About: lang.Key("Stop an answer whose last tokens are the same passage several times; without this the page only says so")},
+	{Key: "must_call", Label: lang.Key("Must call one"), Group: web.Tools, Lo: 0, Hi: 1, FieldHi: 1, On: 1, Off: lang.Key("off"),
+		About: lang.Key("The answer to a question is a call of one of the tools; after its result the model decides")},
 }
 
 // groups are those of the settings, in the order in which they are listed.
@@ -256,33 +258,33 @@ func params(d setting.Settings) []web.Param {
 
 // textLists are the settings that are lists of texts.
 var textLists = []web.TextList{
-	{Key: "dry_sequence_breakers", Label: "DRY breakers", Group: web.Repetition, DependsOn: "dry_multiplier", Most: setting.Breakers.Most, Bytes: setting.Breakers.Bytes, Default: sample.DefaultParams().DryBreakers,
-		One: "breaker", About: "DRY does not count a repetition across one of these."},
-	{Key: "stop", Label: "Stop strings", Group: web.Lists, Most: setting.Stops.Most, Bytes: setting.Stops.Bytes,
-		One: "stop string", About: "Stops before any of these."},
-	{Key: "banned_strings", Label: "Banned strings", Group: web.Lists, Most: setting.Banned.Most, Bytes: setting.Banned.Bytes,
-		One: "banned string", About: "The answer never contains one of these: where one begins, the answer is rewritten from there."},
+	{Key: "dry_sequence_breakers", Label: lang.Key("DRY breakers"), Group: web.Repetition, DependsOn: "dry_multiplier", Most: setting.Breakers.Most, Bytes: setting.Breakers.Bytes, Default: sample.DefaultParams().DryBreakers,
+		One: lang.Key("breaker"), Add: lang.Key("Add a breaker"), About: lang.Key("DRY does not count a repetition across one of these.")},
+	{Key: "stop", Label: lang.Key("Stop strings"), Group: web.Lists, Most: setting.Stops.Most, Bytes: setting.Stops.Bytes,
+		One: lang.Key("stop string"), Add: lang.Key("Add a stop string"), About: lang.Key("Stops before any of these.")},
+	{Key: "banned_strings", Label: lang.Key("Banned strings"), Group: web.Lists, Most: setting.Banned.Most, Bytes: setting.Banned.Bytes,
+		One: lang.Key("banned string"), Add: lang.Key("Add a banned string"), About: lang.Key("The answer never contains one of these: where one begins, the answer is rewritten from there.")},
 }
 
 // panelLabel returns what the panel calls the setting with a key.
-func panelLabel(key string) string {
+func panelLabel(ctx context.Context, key string) string {
 	for _, p := range sliders {
 		if p.Key == key {
-			return p.Label
+			return lang.T(ctx, p.Label)
 		}
 	}
 	for _, l := range textLists {
 		if l.Key == key {
-			return l.Label
+			return lang.T(ctx, l.Label)
 		}
 	}
 	switch key {
 	case "samplers":
-		return "Order of the samplers"
+		return lang.T(ctx, "Order of the samplers")
 	case "json_schema":
-		return "JSON and JSON schema as output format"
+		return lang.T(ctx, "JSON and JSON schema as output format")
 	case "grammar":
-		return "GBNF as output format"
+		return lang.T(ctx, "GBNF as output format")
 	}
 	return key
 }

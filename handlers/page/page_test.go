@@ -60,7 +60,7 @@ func TestPage_FieldsTakeWhatTheServerTakes(t *testing.T) {
 // The page must render whatever the model is called.
 func TestPage_EscapesTheModelsName(t *testing.T) {
 	var buf bytes.Buffer
-	page := web.Page{Engine: view.Engine(infer.Status{Model: infer.ModelInfo{Name: `"><script>pwned=1</script>`}}), Params: params(setting.Default())}
+	page := web.Page{Engine: view.Engine(t.Context(), infer.Status{Model: infer.ModelInfo{Name: `"><script>pwned=1</script>`}}), Params: params(setting.Default())}
 	if err := web.Playground(page).Render(context.Background(), &buf); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer/fault"
 	"m40-llm/infer/units"
+	"m40-llm/store"
 )
 
 // Pictures of messages. The page uploads each as soon as it is attached, and names it by its hash when it sends the message.
@@ -25,7 +26,7 @@ func (h *Handlers) addPicture(c echo.Context) error {
 	if len(data) > attached.MaxBytes {
 		return fault.Errorf(fault.CodeBodyTooLarge, "the picture has more than %s, the most that one can have; send a smaller one", units.ByteSize(attached.MaxBytes))
 	}
-	p, err := h.Live.Uploads.Add(c.Request().Context(), principal(c), data)
+	p, err := h.upload(c, data)
 	if err != nil {
 		return err
 	}
@@ -54,8 +55,8 @@ func (h *Handlers) chatPicture(c echo.Context) error {
 	return httpio.Picture(c, p.Hash, p.Type, p.Data)
 }
 
-// formPictures keeps the picture files of the form of the composer, and returns their hashes.
-func (h *Handlers) formPictures(c echo.Context) (hashes []string, err error) {
+// formPictures keeps the picture files of the form of the composer, and returns their names with the detail in which the model reads them.
+func (h *Handlers) formPictures(c echo.Context, detail string) (names []string, err error) {
 	form, err := c.MultipartForm()
 	if err == http.ErrNotMultipart {
 		return nil, nil
@@ -75,9 +76,9 @@ func (h *Handlers) formPictures(c echo.Context) (hashes []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		hashes = append(hashes, hash)
+		names = append(names, attached.Name(hash, detail))
 	}
-	return hashes, nil
+	return names, nil
 }
 
 func (h *Handlers) formPicture(c echo.Context, file *multipart.FileHeader) (hash string, err error) {
@@ -85,6 +86,16 @@ func (h *Handlers) formPicture(c echo.Context, file *multipart.FileHeader) (hash
 	if err != nil {
 		return "", err
 	}
-	p, err := h.Live.Uploads.Add(c.Request().Context(), principal(c), data)
+	p, err := h.upload(c, data)
 	return p.Hash, err
+}
+
+// upload holds a picture file for a question that is to be sent.
+func (h *Handlers) upload(c echo.Context, data []byte) (store.Picture, error) {
+	if h.Visitors != nil {
+		if err := h.Visitors.Picture(principal(c), len(data)); err != nil {
+			return store.Picture{}, err
+		}
+	}
+	return h.Live.Uploads.Add(c.Request().Context(), principal(c), data)
 }

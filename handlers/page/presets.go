@@ -3,6 +3,7 @@ package page
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -23,6 +24,7 @@ import (
 	"m40-llm/infer/readtext"
 	"m40-llm/infer/sample"
 	"m40-llm/web"
+	"m40-llm/web/lang"
 )
 
 // The presets page, and the requests of the preset picker in the chat. A change is a POST with
@@ -103,7 +105,7 @@ func (h *Handlers) presets(c echo.Context) (web.Presets, error) {
 	if i := slices.IndexFunc(list, func(p presets.Preset) bool { return p.ID != shown.ID }); i >= 0 && base.ID == shown.ID {
 		base = list[i]
 	}
-	page.Against, page.Shown = base.ID, presetView(shown, base)
+	page.Against, page.Shown = base.ID, presetView(c.Request().Context(), shown, base)
 	for _, p := range list {
 		page.List = append(page.List, web.Preset{ID: p.ID, Name: p.Name, About: p.About, Builtin: p.Builtin})
 	}
@@ -114,53 +116,59 @@ func (h *Handlers) presets(c echo.Context) (web.Presets, error) {
 }
 
 // presetView describes a preset and how it differs from base.
-func presetView(p, base presets.Preset) web.Preset {
+func presetView(ctx context.Context, p, base presets.Preset) web.Preset {
 	view := web.Preset{ID: p.ID, Name: p.Name, About: p.About, System: p.System, Builtin: p.Builtin, Base: base.Name}
 	values, baseValues := settingValues(p.Settings), settingValues(base.Settings)
 	for _, param := range params(base.Settings) {
-		view.Rows = append(view.Rows, param.Differs(values[param.Key], baseValues[param.Key]))
+		view.Rows = append(view.Rows, param.Differs(ctx, values[param.Key], baseValues[param.Key]))
 	}
 	lists, baseLists := listValues(&p.Settings), listValues(&base.Settings)
 	for _, l := range textLists {
-		r := web.DiffText(l.Key, l.Label, quotedList(*lists[l.Key]), quotedList(*baseLists[l.Key]), "none")
-		r.Raw, r.Lines, r.Help = escapedLines(*lists[l.Key]), true, "One per line; \\n is a line break, \\t a tab."
+		r := web.DiffText(l.Key, l.Label, quotedList(*lists[l.Key]), quotedList(*baseLists[l.Key]), lang.T(ctx, "none"))
+		r.Raw, r.Lines, r.Help = escapedLines(*lists[l.Key]), true, lang.T(ctx, "One per line; \\n is a line break, \\t a tab.")
 		view.Rows = append(view.Rows, r)
 	}
-	order := web.DiffText("samplers", "Order", chainText(p.Settings.Samplers), chainText(base.Settings.Samplers), "default")
-	order.Help = "Empty for the default: " + chainText(sample.StageNames())
-	const asTheModel = "as the model does"
-	thinking := web.DiffText("thinking", "Thinking", string(p.Settings.Thinking), string(base.Settings.Thinking), asTheModel)
+	order := web.DiffText("samplers", lang.Key("Order"), chainText(ctx, p.Settings.Samplers), chainText(ctx, base.Settings.Samplers), lang.T(ctx, "default"))
+	order.Help = lang.T(ctx, "Empty for the default: %s", chainText(ctx, sample.StageNames()))
+	asTheModel := lang.T(ctx, "as the model does")
+	thinking := web.DiffText("thinking", lang.Key("Thinking"), lang.T(ctx, thinkingWords[p.Settings.Thinking]), lang.T(ctx, thinkingWords[base.Settings.Thinking]), asTheModel)
 	thinking.Choices = []web.Choice{{Label: asTheModel}}
 	for _, t := range []setting.Thinking{setting.ThinkingOn, setting.ThinkingOff, setting.ThinkingLow, setting.ThinkingMedium, setting.ThinkingHigh} {
-		thinking.Choices = append(thinking.Choices, web.Choice{Value: string(t), Label: string(t)})
+		thinking.Choices = append(thinking.Choices, web.Choice{Value: string(t), Label: thinkingWords[t]})
 	}
-	tools := web.DiffText("tools", "Tools", p.Settings.Tools, base.Settings.Tools, "none")
-	tools.Raw, tools.Lines, tools.Help = p.Settings.Tools, true, "A JSON array of functions, as in the API."
-	biases := web.DiffText("token_biases", "Biased tokens", biasText(p.Settings.TokenBiases), biasText(base.Settings.TokenBiases), "none")
-	biases.Raw, biases.Lines, biases.Help = biasText(p.Settings.TokenBiases), true, "One JSON object per line: id, text, model, bias. A bias of -1000 keeps a token out."
+	tools := web.DiffText("tools", lang.Key("Tools"), p.Settings.Tools, base.Settings.Tools, lang.T(ctx, "none"))
+	tools.Raw, tools.Lines, tools.Help = p.Settings.Tools, true, lang.T(ctx, "A JSON array of functions, as in the API.")
+	biases := web.DiffText("token_biases", lang.Key("Biased tokens"), biasText(p.Settings.TokenBiases), biasText(base.Settings.TokenBiases), lang.T(ctx, "none"))
+	biases.Raw, biases.Lines, biases.Help = biasText(p.Settings.TokenBiases), true, lang.T(ctx, "One JSON object per line: id, text, model, bias. A bias of -1000 keeps a token out.")
 	view.Rows = append(view.Rows, biases, order, thinking)
-	view.Rows = append(view.Rows, formatRows(p.Settings.OutputFormat, base.Settings.OutputFormat)...)
+	view.Rows = append(view.Rows, formatRows(ctx, p.Settings.OutputFormat, base.Settings.OutputFormat)...)
 	view.Rows = append(view.Rows, tools)
 	return view
 }
 
+// thinkingWords are the words for when a model thinks.
+var thinkingWords = map[setting.Thinking]string{
+	setting.ThinkingOn: lang.Key("on"), setting.ThinkingOff: lang.Key("off"),
+	setting.ThinkingLow: lang.Key("low"), setting.ThinkingMedium: lang.Key("medium"), setting.ThinkingHigh: lang.Key("high"),
+}
+
 // outputTypes are the words for the kinds of output format.
 var outputTypes = []web.Choice{
-	{Label: "text"}, {Value: string(setting.OutputJSON), Label: "JSON"}, {Value: string(setting.OutputSchema), Label: "JSON schema"}, {Value: string(setting.OutputGrammar), Label: "GBNF"},
+	{Label: lang.Key("text")}, {Value: string(setting.OutputJSON), Label: "JSON"}, {Value: string(setting.OutputSchema), Label: lang.Key("JSON schema")}, {Value: string(setting.OutputGrammar), Label: "GBNF"},
 }
 
 // formatRows compares two output formats.
-func formatRows(is, was setting.OutputFormat) []web.DiffRow {
+func formatRows(ctx context.Context, is, was setting.OutputFormat) []web.DiffRow {
 	word := func(f setting.OutputFormat) string {
 		i := slices.IndexFunc(outputTypes, func(c web.Choice) bool { return c.Value == string(f.Type) })
-		return outputTypes[max(0, i)].Label
+		return lang.T(ctx, outputTypes[max(0, i)].Label)
 	}
-	kind := web.DiffText("output_format", "Output format", word(is), word(was), "")
+	kind := web.DiffText("output_format", lang.Key("Output format"), word(is), word(was), "")
 	kind.Raw, kind.Choices = string(is.Type), outputTypes
-	schema := web.DiffText("output_schema", "JSON schema", is.Schema, was.Schema, "none")
-	schema.Lines, schema.Help = true, "For the output format JSON schema."
-	grammar := web.DiffText("output_grammar", "Grammar", is.Grammar, was.Grammar, "none")
-	grammar.Lines, grammar.Help = true, "For the output format GBNF."
+	schema := web.DiffText("output_schema", lang.Key("JSON schema"), is.Schema, was.Schema, lang.T(ctx, "none"))
+	schema.Lines, schema.Help = true, lang.T(ctx, "For the output format JSON schema.")
+	grammar := web.DiffText("output_grammar", lang.Key("Grammar"), is.Grammar, was.Grammar, lang.T(ctx, "none"))
+	grammar.Lines, grammar.Help = true, lang.T(ctx, "For the output format GBNF.")
 	return []web.DiffRow{kind, schema, grammar}
 }
 
@@ -204,13 +212,13 @@ func parseBiases(text string) (list []setting.TokenBias, err error) {
 }
 
 // chainText returns the labels of the stages of a sampler chain; empty for the default order.
-func chainText(samplers []string) string {
+func chainText(ctx context.Context, samplers []string) string {
 	labels := make([]string, len(samplers))
 	for i, key := range samplers {
 		labels[i] = key
 		for _, s := range stages() {
 			if s.Key == key {
-				labels[i] = s.Label
+				labels[i] = lang.T(ctx, s.Label)
 			}
 		}
 	}
@@ -250,11 +258,11 @@ func unescapedLines(text string) (list []string) {
 
 // stagesOf parses the output of chainText. It keeps unknown names, which are refused when the
 // settings are checked.
-func stagesOf(text string) (keys []string) {
+func stagesOf(ctx context.Context, text string) (keys []string) {
 	for _, name := range strings.Split(text, ",") {
 		name = strings.TrimSpace(name)
 		for _, s := range stages() {
-			if strings.EqualFold(s.Label, name) {
+			if strings.EqualFold(lang.T(ctx, s.Label), name) || strings.EqualFold(s.Label, name) {
 				name = s.Key
 			}
 		}
@@ -267,7 +275,7 @@ func stagesOf(text string) (keys []string) {
 
 // readSettings sets s from the fields that the form has. wrong maps the names of invalid fields
 // to what is wrong with them.
-func readSettings(form url.Values, s *setting.Settings) (wrong map[string]string) {
+func readSettings(ctx context.Context, form url.Values, s *setting.Settings) (wrong map[string]string) {
 	wrong = map[string]string{}
 	value := func(key string, whole bool, min, max float64, set func(float64)) {
 		if !form.Has(key) {
@@ -276,9 +284,9 @@ func readSettings(form url.Values, s *setting.Settings) (wrong map[string]string
 		text := strings.Replace(strings.TrimSpace(form.Get(key)), ",", ".", 1)
 		switch v, err := strconv.ParseFloat(text, 64); {
 		case err != nil || math.IsNaN(v) || whole && v != math.Trunc(v):
-			wrong[key] = fmt.Sprintf("%q is not a %s", httpio.Shorten(text), map[bool]string{false: "number", true: "whole number"}[whole])
+			wrong[key] = lang.T(ctx, map[bool]string{false: lang.Key("%q is not a number"), true: lang.Key("%q is not a whole number")}[whole], httpio.Shorten(text))
 		case v < min || v > max:
-			wrong[key] = fmt.Sprintf("%v to %v", min, max)
+			wrong[key] = lang.T(ctx, "%v to %v", min, max)
 		default:
 			set(v)
 		}
@@ -296,7 +304,7 @@ func readSettings(form url.Values, s *setting.Settings) (wrong map[string]string
 		}
 	}
 	if form.Has("samplers") {
-		s.Samplers = stagesOf(form.Get("samplers"))
+		s.Samplers = stagesOf(ctx, form.Get("samplers"))
 		if slices.Equal(s.Samplers, sample.StageNames()) {
 			s.Samplers = nil
 		}
@@ -314,7 +322,7 @@ func readSettings(form url.Values, s *setting.Settings) (wrong map[string]string
 	}
 	if form.Has("token_biases") {
 		if list, err := parseBiases(form.Get("token_biases")); err != nil {
-			wrong["token_biases"] = "Each line must be a JSON object with id, text, model and bias."
+			wrong["token_biases"] = lang.T(ctx, "Each line must be a JSON object with id, text, model and bias.")
 		} else {
 			s.TokenBiases = list
 		}
@@ -428,12 +436,12 @@ func (h *Handlers) savePresetForm(c echo.Context) error {
 	if form.Has("name") {
 		p.Name = form.Get("name")
 	}
-	wrong := readSettings(form, &p.Settings)
+	wrong := readSettings(ctx, form, &p.Settings)
 	if len(wrong) == 0 {
 		if err = h.Presets.Replace(ctx, principal(c), p); err == nil {
 			return c.Redirect(http.StatusSeeOther, presetsAfter(c, id))
 		}
-		f := failure.Describe(err)
+		f := failure.For(ctx, err)
 		if f.Param == "" {
 			return err
 		}
@@ -444,7 +452,7 @@ func (h *Handlers) savePresetForm(c echo.Context) error {
 		return err
 	}
 	page.Shown.Wrong, page.Shown.Name, page.Shown.System = wrong, p.Name, p.System
-	page.Shown.Problem = "Nothing was changed. Correct the marked fields."
+	page.Shown.Problem = lang.T(ctx, "Nothing was changed. Correct the marked fields.")
 	for i := range page.Shown.Rows {
 		if r := &page.Shown.Rows[i]; form.Has(r.Key) {
 			r.Raw, r.Differs = form.Get(r.Key), true // shown even if equal to the base, because the person entered it
@@ -590,12 +598,11 @@ func (h *Handlers) importPresets(c echo.Context) error {
 
 // readPresets parses a file of presets. The file is not trusted.
 func readPresets(data []byte) ([]presets.Preset, error) {
-	const export = "export presets as JSON, and import that file"
 	if err := httpio.CheckDepth(data); err != nil {
 		return nil, err
 	}
 	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' || !json.Valid(data) {
-		return nil, fault.Invalid("file", "the file is not a JSON object, or is truncated: %s", export)
+		return nil, fault.Invalid("file", "the file is not a JSON object, or is truncated: export presets as JSON, and import that file")
 	}
 	var file PresetFile
 	if err := httpio.DecodeStrict(data, "", &file); err != nil {

@@ -40,8 +40,8 @@ type Handlers struct {
 	Version      string                                               // of this program
 	Alone        bool                                                 // other machines do not reach the server
 	Left         func(ctx context.Context, who live.Principal) string // what a person may still use today; empty: there is no limit
-	Visitors     *visitors.Service                                    // who is let in without a login; nil: nobody can be
-	NoVisitors   string                                               // why nobody can be let in; empty: they can
+	Visitors     *visitors.Service                                    // who is let in without a login; nil: no one can be
+	NoVisitors   string                                               // why visitors cannot be let in; empty: they can
 	People       bool                                                 // there are pages of people, with their devices and keys
 
 	asked   sentForms
@@ -105,6 +105,7 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.Match(getOrHead, "/settings", h.settingsPage)
 	e.Match(getOrHead, "/help", h.helpPage)
 	e.Match(getOrHead, "/help/:name", h.helpPage)
+	e.POST("/settings/language", h.setLanguage)
 	e.POST("/settings/limits", managesModels(h.setLimits))
 	e.POST("/settings/visitors", managesModels(h.setVisitors))
 

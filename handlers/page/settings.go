@@ -13,9 +13,9 @@ import (
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/visitors"
 	"m40-llm/infer/fault"
-	"m40-llm/infer/units"
 	"m40-llm/store"
 	"m40-llm/web"
+	"m40-llm/web/lang"
 )
 
 // settingsPage answers GET /settings.
@@ -29,6 +29,9 @@ func (h *Handlers) showSettings(c echo.Context, status int, change func(*web.Set
 	s := web.Settings{
 		Address: gate.OwnAddress(c), NeedsKey: h.Gate.RequiresKey(), Model: cmp.Or(h.Live.Status().Model.Name, "guide"),
 		Manages: mayManageModels(c) == nil, Alone: h.Alone, Version: h.Version,
+	}
+	if l, chosen := gate.ChosenLanguage(c); chosen {
+		s.Language = l
 	}
 	if h.People {
 		s.Keys = "/people/" + who.Owner
@@ -51,9 +54,9 @@ func (h *Handlers) showSettings(c echo.Context, status int, change func(*web.Set
 		return err
 	}
 	if limits != (store.RowLimits{}) {
-		s.Limits = &web.Limits{Days: strconv.Itoa(limits.Days), Megabytes: strconv.Itoa(limits.Megabytes), Rows: units.ByteSize(used), Caches: strconv.Itoa(caches.Megabytes)}
+		s.Limits = &web.Limits{Days: strconv.Itoa(limits.Days), Megabytes: strconv.Itoa(limits.Megabytes), Rows: lang.Size(ctx, used), Caches: strconv.Itoa(caches.Megabytes)}
 		if caches.Stored {
-			s.Limits.Cached = units.ByteSize(caches.Total)
+			s.Limits.Cached = lang.Size(ctx, caches.Total)
 		}
 	}
 	if s.Manages {
@@ -62,11 +65,21 @@ func (h *Handlers) showSettings(c echo.Context, status int, change func(*web.Set
 			return err
 		}
 		var m web.Models
-		describeFolder(&m, h.Models, infos)
+		describeFolder(ctx, &m, h.Models, infos)
 		s.Folder, s.Taken, s.Free = m.Folder, m.Taken, m.Free
 	}
 	change(&s)
 	return httpio.Render(c, status, web.SettingsPage(s))
+}
+
+// setLanguage answers POST /settings/language. It is stored in the browser, because people read before they log in too.
+func (h *Handlers) setLanguage(c echo.Context) error {
+	l, ok := lang.Parse(c.FormValue("language"))
+	if !ok {
+		l = ""
+	}
+	gate.ChooseLanguage(c, l)
+	return c.Redirect(http.StatusSeeOther, "/settings")
 }
 
 // setLimits answers POST /settings/limits.

@@ -18,6 +18,7 @@ import (
 	"m40-llm/handlers/view"
 	"m40-llm/infer/fault"
 	"m40-llm/web"
+	"m40-llm/web/lang"
 )
 
 // sheetPause is the least time between two events of a contact sheet.
@@ -106,10 +107,14 @@ func axisValues(p web.Param) string {
 }
 
 // settingLabel returns the name that the page has for a setting.
-func settingLabel(key string) string {
+func settingLabel(ctx context.Context, key string) string {
 	for _, p := range sliders {
 		if p.Key == key {
-			return strings.ToLower(p.Label[:1]) + p.Label[1:]
+			label := lang.T(ctx, p.Label)
+			if lang.Of(ctx) == lang.English { // German nouns begin with a capital
+				label = strings.ToLower(label[:1]) + label[1:]
+			}
+			return label
 		}
 	}
 	return key
@@ -186,17 +191,17 @@ func (h *Handlers) sheetEvents(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := sse.Send(map[string]any{"sheet": view.SheetOf(sheet, settingLabel)}); err != nil {
+	if err := sse.Send(map[string]any{"sheet": view.SheetOf(sheet, func(key string) string { return settingLabel(ctx, key) })}); err != nil {
 		return err
 	}
 	feed := cellFeed{cells: make([]compare.Cell, len(sheet.Columns)*len(sheet.Rows))}
 	for {
 		changed, running := reader.Take()
-		if list := feed.take(changed); len(list) > 0 {
+		if list := feed.take(ctx, changed); len(list) > 0 {
 			for i := range list {
-				list[i].HTML = view.CellHTML(feed.cells[list[i].Index])
+				list[i].HTML = view.CellHTML(ctx, feed.cells[list[i].Index])
 			}
-			if err := sse.Send(map[string]any{"cells": list, "figures": view.FiguresOf(feed.cells)}); err != nil {
+			if err := sse.Send(map[string]any{"cells": list, "figures": view.FiguresOf(ctx, feed.cells)}); err != nil {
 				return err
 			}
 		}
@@ -240,14 +245,14 @@ func (h *Handlers) waitForCells(ctx context.Context, sse httpio.SSE, changed <-c
 type cellFeed struct{ cells []compare.Cell }
 
 // take notes cells that have changed, and returns what the reader is sent of them.
-func (f *cellFeed) take(changed []compare.Cell) (list []view.Cell) {
+func (f *cellFeed) take(ctx context.Context, changed []compare.Cell) (list []view.Cell) {
 	had := make([]int, len(changed))
 	for i, c := range changed {
 		had[i] = len(f.cells[c.Index].Text)
 		f.cells[c.Index] = c
 	}
 	for i, c := range changed {
-		list = append(list, view.CellOf(c, had[i], &f.cells[0]))
+		list = append(list, view.CellOf(ctx, c, had[i], &f.cells[0]))
 	}
 	return list
 }

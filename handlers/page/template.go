@@ -10,6 +10,7 @@ import (
 	"m40-llm/infer/fault"
 	"m40-llm/store"
 	"m40-llm/web"
+	"m40-llm/web/lang"
 )
 
 // previewChats is on how many of the last chats a template can be previewed.
@@ -58,15 +59,16 @@ func (h *Handlers) chatTemplate(c echo.Context, name, chat string) (web.ChatTemp
 	if err != nil {
 		return web.ChatTemplate{}, err
 	}
+	ctx := c.Request().Context()
 	t := web.ChatTemplate{Name: info.Name, Chat: chat}
 	if info.Template != nil {
 		t.Source, t.Own = info.Template.Source, info.Template.File
 	}
 	switch {
 	case !info.Writes():
-		t.Fixed = "This model writes no text, so that it has no use for a template."
+		t.Fixed = lang.T(ctx, "This model writes no text, so that it has no use for a template.")
 	case info.Path == "":
-		t.Fixed = "The built-in model keeps its template. You can preview another one."
+		t.Fixed = lang.T(ctx, "The built-in model keeps its template. You can preview another one.")
 	}
 	list, err := h.Live.List.Conversations(c.Request().Context(), principal(c), store.Filter{Limit: previewChats})
 	if err != nil {
@@ -80,7 +82,7 @@ func (h *Handlers) chatTemplate(c echo.Context, name, chat string) (web.ChatTemp
 
 // showTemplate responds with the page, with the prompt that the template in t makes.
 func (h *Handlers) showTemplate(c echo.Context, status int, t web.ChatTemplate) error {
-	rendered, err := h.Live.PreviewTemplate(c.Request().Context(), principal(c), t.Chat, t.Name, strings.TrimSpace(t.Source))
+	rendered, err := h.Inspect.PreviewTemplate(c.Request().Context(), principal(c), t.Chat, t.Name, strings.TrimSpace(t.Source))
 	if err != nil {
 		f := h.Gate.Failed(c, err)
 		if t.Problem == "" {
@@ -88,7 +90,12 @@ func (h *Handlers) showTemplate(c echo.Context, status int, t web.ChatTemplate) 
 		}
 		return httpio.Render(c, status, web.ChatTemplatePage(t))
 	}
-	t.Preview, t.Notes = rendered.Prompt, rendered.Notes
-	t.Tokens = web.Thousands(len(rendered.Tokens)) + " tokens"
+	ctx := c.Request().Context()
+	t.Preview, t.Notes = rendered.Prompt, nil
+	for _, note := range rendered.Notes {
+		t.Notes = append(t.Notes, lang.Message(ctx, note))
+	}
+	n := len(rendered.Tokens)
+	t.Tokens = lang.N(ctx, n, "%s token", "%s tokens", lang.Count(ctx, n))
 	return httpio.Render(c, status, web.ChatTemplatePage(t))
 }

@@ -87,7 +87,7 @@ func (h *Handlers) tokenStages(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, view.StagesOf(m))
+	return c.JSON(http.StatusOK, view.StagesOf(c.Request().Context(), m))
 }
 
 // judgeAnswer answers POST /c/:id/tokens/:answer/judge, whose body has settings as JSON: what these
@@ -109,7 +109,7 @@ func (h *Handlers) judgeAnswer(c echo.Context) error {
 	return c.JSON(http.StatusOK, v)
 }
 
-// candidateLimits answers GET /candidates: how long, and up to which size, candidates are kept, and how
+// candidateLimits answers GET /candidates: how long, and up to which size, candidates are stored, and how
 // many bytes they take.
 func (h *Handlers) candidateLimits(c echo.Context) error {
 	limits, used, err := h.Live.Disk.RowLimits(c.Request().Context(), principal(c))

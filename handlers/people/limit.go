@@ -26,7 +26,7 @@ const usedSetting = "used_today"
 func (s *Service) Limited(generate func(context.Context, infer.Request) iter.Seq2[infer.Event, error]) func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
 	return func(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 		return func(yield func(infer.Event, error) bool) {
-			day, release, err := s.turn(ctx, r.Client)
+			day, release, err := s.acquire(ctx, r.Client)
 			if errors.Is(err, store.ErrNotFound) {
 				generate(ctx, r)(yield)
 				return
@@ -36,16 +36,16 @@ func (s *Service) Limited(generate func(context.Context, infer.Request) iter.Seq
 				return
 			}
 			defer release()
-			begin := func() error { return s.used.Begin(r.Client, "your", day) }
-			token := func() error { return s.used.Token(r.Client, "your", day) }
+			begin := func() error { return s.used.Begin(r.Client, quota.Yours, day) }
+			token := func() error { return s.used.Token(r.Client, quota.Yours, day) }
 			quota.Limited(generate(ctx, r), begin, token)(yield)
 		}
 	}
 }
 
-// turn waits until another answer of a person may be generated, and returns what they may use of a day. store.ErrNotFound:
+// acquire waits until another answer of a person may be generated, and returns what they may use of a day. store.ErrNotFound:
 // there is no such person.
-func (s *Service) turn(ctx context.Context, person string) (day quota.Limits, release func(), err error) {
+func (s *Service) acquire(ctx context.Context, person string) (day quota.Limits, release func(), err error) {
 	for {
 		p, err := s.opt.Store.Person(ctx, person)
 		if err != nil {
@@ -55,10 +55,10 @@ func (s *Service) turn(ctx context.Context, person string) (day quota.Limits, re
 		if p.Limits.AtOnce == 0 {
 			return day, func() {}, nil
 		}
-		freed, ok := s.turns.Take(person, p.Limits.AtOnce)
+		freed, ok := s.slots.Take(person, p.Limits.AtOnce)
 		if ok {
 			activity.AtLimit(ctx, 0)
-			return day, func() { s.turns.Release(person) }, nil
+			return day, func() { s.slots.Release(person) }, nil
 		}
 		activity.AtLimit(ctx, p.Limits.AtOnce)
 		select {
@@ -82,7 +82,7 @@ func (s *Service) Left(ctx context.Context, who access.Principal) (string, error
 	if err != nil {
 		return "", err
 	}
-	return s.used.Left(p.ID, dayOf(p)).String(), nil
+	return s.used.Left(p.ID, dayOf(p)).Text(ctx), nil
 }
 
 // loadUsed reads what people have used of a day.

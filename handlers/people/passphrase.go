@@ -49,7 +49,7 @@ const (
 // logins take.
 type passphrases struct {
 	cost     argon2id.Params
-	nobodys  string        // a hash that no passphrase has, to compare with where there is none
+	decoy    string        // a hash that no passphrase has, to compare with where there is none
 	running  chan struct{} // holds an element for each hash that is being computed
 	inside   atomic.Int32  // those that compute a hash or wait for it
 	computed atomic.Int64  // hashes so far
@@ -65,7 +65,7 @@ func newPassphrases(cost argon2id.Params) *passphrases {
 	}
 	return &passphrases{
 		cost: cost,
-		nobodys: fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version,
+		decoy: fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version,
 			cost.Memory, cost.Iterations, cost.Parallelism, random(cost.SaltLength), random(cost.KeyLength)),
 		running: make(chan struct{}, maxHashes),
 	}
@@ -101,7 +101,7 @@ func (p *passphrases) hash(passphrase string) (string, error) {
 // match reports whether a passphrase has this hash. It takes as long if the hash is empty.
 func (p *passphrases) match(passphrase, hash string) (bool, error) {
 	if hash == "" {
-		hash = p.nobodys
+		hash = p.decoy
 	}
 	p.computed.Add(1)
 	return argon2id.ComparePasswordAndHash(normalized(passphrase), hash)
@@ -175,7 +175,7 @@ func (s *Service) passphraseOf(ctx context.Context, name string) (p store.Person
 	if err != nil && !missing {
 		return store.Person{}, "", err
 	}
-	hash, err = s.opt.Store.Passphrase(ctx, p.ID) // of nobody too, as that takes time
+	hash, err = s.opt.Store.Passphrase(ctx, p.ID) // for unknown names too, so that the time does not reveal them
 	if missing && errors.Is(err, store.ErrNotFound) {
 		return store.Person{}, "", nil
 	}

@@ -200,7 +200,7 @@ func TestPassphrases_FewHashesAtOnce(t *testing.T) {
 		ends = append(ends, end)
 	}
 	var waiting sync.WaitGroup
-	begun := make(chan func(), maxWaiting)
+	started := make(chan func(), maxWaiting)
 	for range maxWaiting {
 		waiting.Go(func() {
 			end, err := p.begin(t.Context())
@@ -208,14 +208,14 @@ func TestPassphrases_FewHashesAtOnce(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			begun <- end
+			started <- end
 		})
 	}
 	for p.inside.Load() < maxHashes+maxWaiting {
 		time.Sleep(time.Millisecond)
 	}
-	if len(begun) != 0 {
-		t.Errorf("%d more than %d hashes are computed at once", len(begun), maxHashes)
+	if len(started) != 0 {
+		t.Errorf("%d more than %d hashes are computed at once", len(started), maxHashes)
 	}
 	_, err := p.begin(t.Context())
 	if tooMany, _ := errors.AsType[*TooManyError](err); tooMany == nil || tooMany.Wait != busyWait || !tooMany.Unchecked {
@@ -225,7 +225,7 @@ func TestPassphrases_FewHashesAtOnce(t *testing.T) {
 		end()
 	}
 	for range maxWaiting {
-		(<-begun)()
+		(<-started)()
 	}
 	waiting.Wait()
 	if n := p.inside.Load(); n != 0 || len(p.running) != 0 {
@@ -279,8 +279,8 @@ func TestStandardCost(t *testing.T) {
 	}
 	p := newPassphrases(standardCost)
 	hash := must[string](t)(p.hash("the right passphrase"))
-	if !strings.HasPrefix(hash, "$argon2id$v=19$m=61440,t=") || len(hash) != len(p.nobodys) {
-		t.Errorf("the hash is %q, and that of nobody %q", hash, p.nobodys)
+	if !strings.HasPrefix(hash, "$argon2id$v=19$m=61440,t=") || len(hash) != len(p.decoy) {
+		t.Errorf("the hash is %q, and that of nobody %q", hash, p.decoy)
 	}
 	for passphrase, want := range map[string]bool{"the right passphrase": true, "the wrong passphrase": false} {
 		start := time.Now()

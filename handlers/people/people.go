@@ -79,7 +79,7 @@ type Service struct {
 	watchers map[Credential]map[*watcher]bool
 	revoked  map[Credential]bool // since the server started, as in end
 	invited  invitations
-	turns    quota.Turns
+	slots    quota.Slots
 	used     *quota.Counts // by person
 }
 
@@ -159,16 +159,16 @@ func New(ctx context.Context, opt Options) (*Service, error) {
 
 // cookieName returns the name of the login cookie. It is random and stored, because browsers send
 // the cookies of one server to all servers on the same machine.
-func cookieName(ctx context.Context, kept Store) (name string, err error) {
+func cookieName(ctx context.Context, db Store) (name string, err error) {
 	const setting = "session_cookie"
-	value, err := kept.Setting(ctx, store.OwnerID, setting)
+	value, err := db.Setting(ctx, store.OwnerID, setting)
 	if err == nil {
 		err = json.Unmarshal(value, &name)
 	}
 	if errors.Is(err, store.ErrNotFound) {
 		name = "m40_" + strings.ToLower(rand.Text()[:8])
 		value, _ = json.Marshal(name) // it is a text
-		err = kept.SetSetting(ctx, store.OwnerID, setting, value)
+		err = db.SetSetting(ctx, store.OwnerID, setting, value)
 	}
 	return name, err
 }

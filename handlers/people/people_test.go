@@ -333,11 +333,11 @@ func TestLimited_AnswersAboveTheLimitWaitForOneOfTheirOwn(t *testing.T) {
 	if err := s.Limit(ctx, access.Local, anna.ID, store.PersonLimits{AtOnce: 2}); err != nil {
 		t.Fatal(err)
 	}
-	begun, end := make(chan string, 9), make(chan struct{})
+	started, end := make(chan string, 9), make(chan struct{})
 	listed := activity.New(nil)
 	generate := listed.Observe(s.Limited(func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 		return func(func(infer.Event, error) bool) {
-			begun <- r.Client
+			started <- r.Client
 			<-end
 		}
 	}))
@@ -354,7 +354,7 @@ func TestLimited_AnswersAboveTheLimitWaitForOneOfTheirOwn(t *testing.T) {
 	gone, leave := context.WithCancel(ctx)
 	for range 2 {
 		ask(ctx, anna.ID)
-		<-begun
+		<-started
 	}
 	ask(gone, anna.ID) // waits, and leaves
 	ask(ctx, anna.ID)  // waits
@@ -374,7 +374,7 @@ func TestLimited_AnswersAboveTheLimitWaitForOneOfTheirOwn(t *testing.T) {
 	}
 	for range 3 {
 		ask(ctx, "at 127.0.0.1")
-		if client := <-begun; client == anna.ID {
+		if client := <-started; client == anna.ID {
 			t.Fatal("a third answer of a person with the limit 2 has begun")
 		}
 	}
@@ -385,13 +385,13 @@ func TestLimited_AnswersAboveTheLimitWaitForOneOfTheirOwn(t *testing.T) {
 	for range 4 {
 		end <- struct{}{}
 	}
-	if client := <-begun; client != anna.ID {
+	if client := <-started; client != anna.ID {
 		t.Errorf("%s began next", client)
 	}
 	end <- struct{}{}
 	running.Wait()
-	if _, ok := s.turns.Take(anna.ID, 1); len(begun) != 0 || !ok {
-		t.Errorf("%d more began, and one of the person runs at the end: %v", len(begun), !ok)
+	if _, ok := s.slots.Take(anna.ID, 1); len(started) != 0 || !ok {
+		t.Errorf("%d more began, and one of the person runs at the end: %v", len(started), !ok)
 	}
 }
 

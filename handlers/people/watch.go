@@ -49,7 +49,7 @@ func (s *Service) Watch(ctx context.Context, by Credential) (watched context.Con
 }
 
 // end cancels the requests that a revoked credential authenticated. A credential with neither a
-// device nor a key stands for all of the person's.
+// device nor a key means all of the person's.
 func (s *Service) end(revoked Credential) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

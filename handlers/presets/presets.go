@@ -20,6 +20,7 @@ import (
 	"m40-llm/infer/fault"
 	"m40-llm/infer/sample"
 	"m40-llm/store"
+	"m40-llm/web/lang"
 )
 
 // Preset is a named set of settings, with a system prompt if it has one. It has no
@@ -86,17 +87,17 @@ var builtins = func() []Preset {
 		return p
 	}
 	return []Preset{
-		make("balanced", "Balanced", "start here", func(*setting.Settings) {}),
-		make("precise", "Precise", "facts, code, extraction", func(s *setting.Settings) {
+		make("balanced", "Balanced", lang.Key("start here"), func(*setting.Settings) {}),
+		make("precise", "Precise", lang.Key("facts, code, extraction"), func(s *setting.Settings) {
 			s.Temperature, s.TopK, s.TopP, s.MaxTokens = 0.3, 20, 0.9, 1024
 		}),
-		make("creative", "Creative", "stories, first ideas", func(s *setting.Settings) {
+		make("creative", "Creative", lang.Key("stories, first ideas"), func(s *setting.Settings) {
 			s.Temperature, s.TopK, s.TopP, s.RepeatPenalty, s.MaxTokens = 1.1, 0, 1, 1.05, 1024
 		}),
-		make("greedy", "Greedy", "always the likeliest token, the same answer each time", func(s *setting.Settings) {
+		make("greedy", "Greedy", lang.Key("always the likeliest token, the same answer each time"), func(s *setting.Settings) {
 			s.Temperature = 0
 		}),
-		make("unfiltered", "Nothing removed", "the model’s own probabilities, rare tokens too", func(s *setting.Settings) {
+		make("unfiltered", "Nothing removed", lang.Key("the model’s own probabilities, rare tokens too"), func(s *setting.Settings) {
 			s.Temperature, s.TopK, s.TopP, s.MinP = 1, 0, 1, 0
 		}),
 	}
@@ -115,7 +116,7 @@ func (s *Service) ModelsOwn() (Preset, bool) {
 	if suggested.Empty() {
 		return Preset{}, false
 	}
-	p := Preset{ID: modelsOwn, Name: modelsOwnName, About: "what the model’s maker recommends; new chats begin with it", Settings: setting.Default(), Builtin: true}
+	p := Preset{ID: modelsOwn, Name: modelsOwnName, About: lang.Key("what the model’s maker recommends; new chats begin with it"), Settings: setting.Default(), Builtin: true}
 	p.Settings.Params = suggested.Apply(p.Settings.Params, sample.SuggestionNames())
 	return p, true
 }

@@ -1,18 +1,23 @@
-// Package quota counts what is used of a day: answers, and the tokens that are written in them. A day ends at midnight
-// where the server is. The package knows neither people nor HTTP.
+// Package quota counts what is used of a day: answers, the tokens that are written in them, and bytes of pictures. A day ends at
+// midnight where the server is. The package knows neither people nor HTTP.
 package quota
 
 import (
+	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
 	"m40-llm/infer/fault"
+	"m40-llm/infer/units"
+	"m40-llm/web/lang"
 )
 
 // Limits are those of one day; 0: there is none.
-type Limits struct{ Answers, Tokens int }
+type Limits struct {
+	Answers, Tokens int
+	Pictures        int // bytes
+}
 
 // MaxLimit is the highest limit that can be set.
 const MaxLimit = 1_000_000_000
@@ -24,20 +29,22 @@ func (l Limits) Check() error {
 		value int
 	}{{"answers", l.Answers}, {"tokens", l.Tokens}} {
 		if field.value < 0 || field.value > MaxLimit {
-			return fault.Invalid(field.name, "%s a day is %d, but must be from 1 to %s, or empty for no limit", field.name, field.value, thousands(MaxLimit))
+			return fault.Invalid(field.name, "%s a day is %d, but must be from 1 to %s, or empty for no limit", field.name, field.value, units.Count(MaxLimit))
 		}
 	}
 	return nil
 }
 
 // Times returns limits that are n times as high.
-func (l Limits) Times(n int) Limits { return Limits{l.Answers * n, l.Tokens * n} }
+func (l Limits) Times(n int) Limits { return Limits{l.Answers * n, l.Tokens * n, l.Pictures * n} }
 
 // Used is what was used of a day.
 type Used struct {
 	Day     string `json:"day"` // 2006-01-02
 	Answers int    `json:"answers"`
 	Tokens  int    `json:"tokens"`
+
+	Pictures int `json:"pictures,omitempty"` // bytes
 }
 
 // Counts counts for many, each under a key of its own. It is safe for concurrent use.
@@ -79,17 +86,27 @@ func (c *Counts) of(key string) (string, *Used) {
 	return key, c.used[key]
 }
 
-// Begin counts an answer. It returns an error that says when to come back if a limit is reached. whose is the beginning of
-// its sentence: "your".
-func (c *Counts) Begin(key, whose string, l Limits) error {
+// Whose has the messages for limits of one kind of people that are reached.
+type Whose struct{ usedUp, pictures string }
+
+// The kinds of people with limits of their own: a single one, and all visitors together.
+var (
+	Yours = Whose{"your %s of today %s used up; there are new ones in %s",
+		"your %s for pictures of today have %s left, and this one has %s; there are new ones in %s"}
+	OfVisitors = Whose{"for all visitors together, the %s of today %s used up; there are new ones in %s",
+		"for all visitors together, the %s for pictures of today have %s left, and this one has %s; there are new ones in %s"}
+)
+
+// Begin counts an answer. It returns an error that says when to come back if a limit is reached.
+func (c *Counts) Begin(key string, whose Whose, l Limits) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key, u := c.of(key)
 	switch {
 	case l.Answers > 0 && u.Answers >= l.Answers:
-		return c.usedUp(whose, l.Answers, "answer")
+		return c.usedUp(whose, l.Answers, "%s answer", "%s answers")
 	case l.Tokens > 0 && u.Tokens >= l.Tokens:
-		return c.usedUp(whose, l.Tokens, "token")
+		return c.usedUp(whose, l.Tokens, "%s token", "%s tokens")
 	}
 	u.Answers++
 	c.changed[key] = true
@@ -97,27 +114,47 @@ func (c *Counts) Begin(key, whose string, l Limits) error {
 }
 
 // Token counts a token of an answer. It returns an error like Begin's, for a token beyond the limit.
-func (c *Counts) Token(key, whose string, l Limits) error {
+func (c *Counts) Token(key string, whose Whose, l Limits) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key, u := c.of(key)
 	if l.Tokens > 0 && u.Tokens >= l.Tokens {
-		return c.usedUp(whose, l.Tokens, "token")
+		return c.usedUp(whose, l.Tokens, "%s token", "%s tokens")
 	}
 	u.Tokens++
 	c.changed[key] = true
 	return nil
 }
 
+// Picture counts a picture file of so many bytes. It returns an error like Begin's if the limit has not so many left.
+func (c *Counts) Picture(key string, whose Whose, bytes int, l Limits) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key, u := c.of(key)
+	if left := l.Pictures - u.Pictures; l.Pictures > 0 && bytes > left {
+		size := func(n int) string { return units.ByteSize(int64(n)) }
+		return c.refusal(whose.pictures, size(l.Pictures), size(left), size(bytes))
+	}
+	u.Pictures += bytes
+	c.changed[key] = true
+	return nil
+}
+
 // usedUp returns the error for a limit that is reached.
-func (c *Counts) usedUp(whose string, limit int, what string) error {
-	wait, are := c.untilMidnight(), "are"
+func (c *Counts) usedUp(whose Whose, limit int, one, other string) error {
+	are := "are"
 	if limit == 1 {
 		are = "is"
 	}
+	return c.refusal(whose.usedUp, counted(limit, one, other), are)
+}
+
+// refusal returns an error with a message whose last argument is how long the day lasts.
+func (c *Counts) refusal(format string, args ...any) error {
+	wait := c.untilMidnight()
 	return &fault.Error{
 		Code:       fault.CodeDayUsed,
-		Message:    fmt.Sprintf("%s %s of today %s used up; there are new ones in %s", whose, counted(limit, what), are, inWords(wait)),
+		Message:    fmt.Sprintf(format, append(args, inWords(wait))...),
 		RetryAfter: int((wait + time.Second - 1) / time.Second),
 	}
 }
@@ -143,19 +180,19 @@ func (c *Counts) Left(key string, l Limits) Left {
 	return Left{max(0, l.Answers-u.Answers), max(0, l.Tokens-u.Tokens), l}
 }
 
-// String says what is left; it is empty without a limit.
-func (l Left) String() string {
-	var parts []string
-	if l.Of.Answers > 0 {
-		parts = append(parts, fmt.Sprintf("%s of %s", thousands(l.Answers), counted(l.Of.Answers, "answer")))
+// Text says what is left; it is empty without a limit.
+func (l Left) Text(ctx context.Context) string {
+	answers := lang.N(ctx, l.Of.Answers, "%s of %s answer", "%s of %s answers", lang.Count(ctx, l.Answers), lang.Count(ctx, l.Of.Answers))
+	tokens := lang.N(ctx, l.Of.Tokens, "%s of %s token", "%s of %s tokens", lang.Count(ctx, l.Tokens), lang.Count(ctx, l.Of.Tokens))
+	switch {
+	case l.Of.Answers > 0 && l.Of.Tokens > 0:
+		return lang.T(ctx, "%s and %s left today", answers, tokens)
+	case l.Of.Answers > 0:
+		return lang.T(ctx, "%s left today", answers)
+	case l.Of.Tokens > 0:
+		return lang.T(ctx, "%s left today", tokens)
 	}
-	if l.Of.Tokens > 0 {
-		parts = append(parts, fmt.Sprintf("%s of %s", thousands(l.Tokens), counted(l.Of.Tokens, "token")))
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return strings.Join(parts, " and ") + " left today"
+	return ""
 }
 
 // Restore sets what is used under a key, as Changed returned it. That of another day counts for nothing.
@@ -180,27 +217,18 @@ func (c *Counts) Changed() map[string]Used {
 }
 
 // counted returns "1 answer" or "1,000 answers".
-func counted(n int, what string) string {
-	if n != 1 {
-		what += "s"
+func counted(n int, one, other string) string {
+	if n == 1 {
+		other = one
 	}
-	return thousands(n) + " " + what
-}
-
-// thousands returns a number with commas.
-func thousands(n int) string {
-	text := fmt.Sprint(n)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
+	return fmt.Sprintf(other, units.Count(n))
 }
 
 // inWords returns how long something takes, rounded up to minutes, or to hours beyond two of them.
 func inWords(d time.Duration) string {
 	minutes := max(1, int((d+time.Minute-1)/time.Minute))
 	if minutes > 120 {
-		return counted((minutes+59)/60, "hour")
+		return counted((minutes+59)/60, "%s hour", "%s hours")
 	}
-	return counted(minutes, "minute")
+	return counted(minutes, "%s minute", "%s minutes")
 }

@@ -48,15 +48,15 @@ func TestBegin_RefusesWhatIsBeyondTheLimitOfTheDay(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c, _ := newCounts(10)
-			c.Restore("anna", Used{"2026-11-29", tc.answers, tc.tokens})
-			f := refusal(t, c.Begin("anna", "your", tc.limits))
+			c.Restore("anna", Used{Day: "2026-11-29", Answers: tc.answers, Tokens: tc.tokens})
+			f := refusal(t, c.Begin("anna", Yours, tc.limits))
 			if f == nil != (tc.refused == "") || f != nil && !strings.HasPrefix(f.Message, tc.refused) {
 				t.Errorf("got %v, want %q", f, tc.refused)
 			}
 			if f != nil && f.RetryAfter != 9000 {
 				t.Errorf("the client may come back in %d s, want 9000", f.RetryAfter)
 			}
-			if f := refusal(t, c.Begin("ben", "your", tc.limits)); f != nil {
+			if f := refusal(t, c.Begin("ben", Yours, tc.limits)); f != nil {
 				t.Errorf("what one has used counts for another: %v", f)
 			}
 		})
@@ -66,7 +66,7 @@ func TestBegin_RefusesWhatIsBeyondTheLimitOfTheDay(t *testing.T) {
 func TestToken_RefusesTheOneBeyondTheLimit(t *testing.T) {
 	c, _ := newCounts(10)
 	for i := range 3 {
-		if f := refusal(t, c.Token("anna", "your", Limits{Tokens: 2})); (f != nil) != (i == 2) {
+		if f := refusal(t, c.Token("anna", Yours, Limits{Tokens: 2})); (f != nil) != (i == 2) {
 			t.Errorf("token %d: got %v", i, f)
 		}
 	}
@@ -78,7 +78,7 @@ func TestToken_RefusesTheOneBeyondTheLimit(t *testing.T) {
 func TestCounts_BeginAnewAtMidnight(t *testing.T) {
 	c, clock := newCounts(10)
 	limits := Limits{Answers: 1, Tokens: 10}
-	if f := refusal(t, c.Begin("anna", "your", limits)); f != nil {
+	if f := refusal(t, c.Begin("anna", Yours, limits)); f != nil {
 		t.Fatal(f)
 	}
 	for _, step := range []struct {
@@ -90,13 +90,13 @@ func TestCounts_BeginAnewAtMidnight(t *testing.T) {
 		{2*time.Hour + 31*time.Minute, "in 24 hours"},
 	} {
 		clock.now = time.Date(2026, 11, 29, 21, 30, 0, 0, time.FixedZone("", 3600)).Add(step.at)
-		f := refusal(t, c.Begin("anna", "your", limits))
+		f := refusal(t, c.Begin("anna", Yours, limits))
 		if f == nil != (step.refused == "") || f != nil && !strings.HasSuffix(f.Message, step.refused) {
 			t.Errorf("after %s: got %v, want %q", step.at, f, step.refused)
 		}
 	}
-	c.Restore("ben", Used{"2026-11-29", 1, 10})
-	if f := refusal(t, c.Begin("ben", "your", limits)); f != nil {
+	c.Restore("ben", Used{Day: "2026-11-29", Answers: 1, Tokens: 10})
+	if f := refusal(t, c.Begin("ben", Yours, limits)); f != nil {
 		t.Errorf("what was used yesterday counts today: %v", f)
 	}
 }
@@ -105,24 +105,24 @@ func TestCounts_BeginAnewAtMidnight(t *testing.T) {
 func TestCounts_RememberSoManyKeysAndCountFurtherOnesTogether(t *testing.T) {
 	c, _ := newCounts(3)
 	for _, key := range []string{"a", "b", "c", "d", "e"} {
-		if f := refusal(t, c.Begin(key, "your", Limits{Answers: 2})); f != nil {
+		if f := refusal(t, c.Begin(key, Yours, Limits{Answers: 2})); f != nil {
 			t.Fatal(f)
 		}
 	}
 	if len(c.used) > 4 {
 		t.Errorf("%d keys are remembered", len(c.used))
 	}
-	if f := refusal(t, c.Begin("f", "your", Limits{Answers: 2})); f == nil {
+	if f := refusal(t, c.Begin("f", Yours, Limits{Answers: 2})); f == nil {
 		t.Error("a sixth key has a count of its own")
 	}
-	if f := refusal(t, c.Begin("a", "your", Limits{Answers: 2})); f != nil {
+	if f := refusal(t, c.Begin("a", Yours, Limits{Answers: 2})); f != nil {
 		t.Errorf("the others count for one that was remembered: %v", f)
 	}
 }
 
 func TestLeft_SaysWhatIsLeft(t *testing.T) {
 	c, _ := newCounts(10)
-	c.Restore("anna", Used{"2026-11-29", 2, 700})
+	c.Restore("anna", Used{Day: "2026-11-29", Answers: 2, Tokens: 700})
 	for _, tc := range []struct {
 		limits Limits
 		want   string
@@ -132,7 +132,7 @@ func TestLeft_SaysWhatIsLeft(t *testing.T) {
 		{Limits{Answers: 30, Tokens: 20000}, "28 of 30 answers and 19,300 of 20,000 tokens left today"},
 		{Limits{Answers: 1, Tokens: 100}, "0 of 1 answer and 0 of 100 tokens left today"},
 	} {
-		if got := c.Left("anna", tc.limits).String(); got != tc.want {
+		if got := c.Left("anna", tc.limits).Text(t.Context()); got != tc.want {
 			t.Errorf("%+v: got %q, want %q", tc.limits, got, tc.want)
 		}
 	}
@@ -140,8 +140,8 @@ func TestLeft_SaysWhatIsLeft(t *testing.T) {
 
 func TestChanged_ReturnsWhatWasCountedSinceTheLastCall(t *testing.T) {
 	c, _ := newCounts(10)
-	_, _ = c.Begin("anna", "your", Limits{}), c.Token("anna", "your", Limits{})
-	if got := c.Changed(); len(got) != 1 || got["anna"] != (Used{"2026-11-29", 1, 1}) {
+	_, _ = c.Begin("anna", Yours, Limits{}), c.Token("anna", Yours, Limits{})
+	if got := c.Changed(); len(got) != 1 || got["anna"] != (Used{Day: "2026-11-29", Answers: 1, Tokens: 1}) {
 		t.Errorf("got %v", got)
 	}
 	if got := c.Changed(); len(got) != 0 {
@@ -154,7 +154,7 @@ func TestCheck_RefusesLimitsThatAreNone(t *testing.T) {
 		limits Limits
 		want   string
 	}{
-		{Limits{1, 1}, ""}, {Limits{}, ""}, {Limits{-1, 0}, "answers"}, {Limits{0, MaxLimit + 1}, "tokens"},
+		{Limits{Answers: 1, Tokens: 1}, ""}, {Limits{}, ""}, {Limits{Answers: -1}, "answers"}, {Limits{Tokens: MaxLimit + 1}, "tokens"},
 	} {
 		err := tc.limits.Check()
 		f, _ := errors.AsType[*fault.Error](err)

@@ -10,31 +10,38 @@ import (
 	"m40-llm/handlers/guest"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
+	"m40-llm/web/lang"
 )
 
 // flush is how long events are collected before they are sent together. While tokens are generated
 // fast, the sizes of frames then do not reveal the lengths of single tokens.
 const flush = 50 * time.Millisecond
 
-// maxBehind is the number of unsent bytes at which the stream of a reader ends with ErrSlow.
-const maxBehind = 1 << 20
+// maxBacklog is the number of unsent bytes at which the stream of a reader ends with ErrSlow.
+const maxBacklog = 1 << 20
 
 // feeds are the feeds of all links that have readers. Its lock is held for a few instructions: what takes longer
 // happens with the lock of one feed.
 type feeds struct {
 	mu   sync.Mutex
-	open map[int64]*feed // by the id of the link
+	open map[feedKey]*feed
 }
 
-// feed renders the events of a shared chat for the readers of one link. It renders each event
+// feedKey says which readers have a feed in common.
+type feedKey struct {
+	link     int64
+	language lang.Language
+}
+
+// feed renders the events of a shared chat for the readers of one link who read one language. It renders each event
 // once, and all readers get the same bytes, so further readers cost little.
 type feed struct {
-	link  int64
+	feedKey
 	users int // who joins, is a reader or leaves; the feeds' lock guards it
 	stop  chan struct{}
 
 	mu        sync.Mutex       // guards following too
-	following *guest.Following // nil: nobody has joined
+	following *guest.Following // nil: no one has joined
 	at        link
 	readers   map[*feedReader]bool
 	first     []byte // first chunk for a new reader; nil: not rendered since the last event
@@ -55,7 +62,7 @@ type feedReader struct {
 // join adds a reader to the feed of who's link, whose page is at path. The reader gets the current chat first.
 func (f *feeds) join(ctx context.Context, guests *guest.Service, who live.Principal, path string) (*feedReader, error) {
 	for {
-		r := &feedReader{feed: f.enter(who.Link()), ready: make(chan struct{}, 1)}
+		r := &feedReader{feed: f.enter(feedKey{who.Link(), lang.Of(ctx)}), ready: make(chan struct{}, 1)}
 		err := r.feed.join(ctx, guests, who, path, r)
 		if err == nil {
 			return r, nil
@@ -69,17 +76,17 @@ func (f *feeds) join(ctx context.Context, guests *guest.Service, who live.Princi
 // errFailed is returned by join of a feed that has failed; the caller enters a new one.
 var errFailed = errors.New("the feed has failed")
 
-// enter returns the feed of a link, a new one if there is none. The caller leaves it.
-func (f *feeds) enter(link int64) *feed {
+// enter returns the feed with a key, a new one if there is none. The caller leaves it.
+func (f *feeds) enter(key feedKey) *feed {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	d := f.open[link]
+	d := f.open[key]
 	if d == nil {
-		d = &feed{link: link, stop: make(chan struct{}), readers: map[*feedReader]bool{}}
+		d = &feed{feedKey: key, stop: make(chan struct{}), readers: map[*feedReader]bool{}}
 		if f.open == nil {
-			f.open = map[int64]*feed{}
+			f.open = map[feedKey]*feed{}
 		}
-		f.open[link] = d
+		f.open[key] = d
 	}
 	d.users++
 	return d
@@ -92,8 +99,8 @@ func (f *feeds) leave(r *feedReader) {
 	defer f.mu.Unlock()
 	d := r.feed
 	d.users--
-	if (d.users == 0 || failed) && f.open[d.link] == d {
-		delete(f.open, d.link)
+	if (d.users == 0 || failed) && f.open[d.feedKey] == d {
+		delete(f.open, d.feedKey)
 	}
 	if d.users == 0 {
 		close(d.stop)
@@ -162,7 +169,7 @@ func (d *feed) render() bool {
 
 // publish renders events and queues them for all readers. The caller holds d.mu.
 func (d *feed) publish(events []live.Event) error {
-	frames, err := framesOf(context.Background(), d.at, events)
+	frames, err := framesOf(lang.With(context.Background(), d.language), d.at, events)
 	if err != nil || len(frames) == 0 {
 		return err
 	}
@@ -208,7 +215,7 @@ func (d *feed) add(ctx context.Context, r *feedReader) error {
 func (r *feedReader) put(chunk []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.bytes += len(chunk); r.bytes > maxBehind && len(r.chunks) > 0 {
+	if r.bytes += len(chunk); r.bytes > maxBacklog && len(r.chunks) > 0 {
 		r.chunks, r.err = nil, live.ErrSlow
 	}
 	if r.err == nil {

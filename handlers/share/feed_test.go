@@ -3,28 +3,30 @@ package share
 import (
 	"errors"
 	"runtime"
+	"strings"
 	"testing"
 
 	"m40-llm/handlers/guest"
 	"m40-llm/handlers/live"
 	"m40-llm/store"
+	"m40-llm/web/lang"
 )
 
 func byLink(id int64) live.Principal { return live.Principal{Share: &store.Share{ID: id}} }
 
 func TestFeeds_ALinkThatIsRenderedHoldsUpNoOther(t *testing.T) {
 	var f feeds
-	busy := f.enter(1)
+	busy := f.enter(feedKey{1, lang.English})
 	busy.mu.Lock() // it renders
 	joined := make(chan error)
 	go func() {
 		_, err := f.join(t.Context(), guest.New(live.New(nil, live.Options{}), guest.Options{}), live.Principal{Share: byLink(1).Share}, "/s/x")
 		joined <- err
 	}()
-	for f.usersOf(1) < 2 { // until that one waits
+	for f.usersOf(feedKey{1, lang.English}) < 2 { // until that one waits
 		runtime.Gosched()
 	}
-	other := &feedReader{feed: f.enter(2)}
+	other := &feedReader{feed: f.enter(feedKey{2, lang.English})}
 	f.leave(other)
 	busy.err = live.ErrSlow
 	busy.mu.Unlock()
@@ -37,8 +39,27 @@ func TestFeeds_ALinkThatIsRenderedHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-func (f *feeds) usersOf(link int64) int {
+func (f *feeds) usersOf(key feedKey) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.open[link].users
+	return f.open[key].users
+}
+
+func TestFeeds_ReadersOfTwoLanguagesGetDifferentTexts(t *testing.T) {
+	for language, want := range map[lang.Language]string{lang.English: "Question", lang.German: "Frage"} {
+		var f feeds
+		r := &feedReader{feed: f.enter(feedKey{1, language}), ready: make(chan struct{}, 1)}
+		r.feed.readers[r] = true
+		event := live.Event{Type: live.EventBranch, Messages: []live.Message{{ID: 1, Role: live.RoleUser, Text: "Hi"}}}
+		if err := r.feed.publish([]live.Event{event}); err != nil {
+			t.Fatal(err)
+		}
+		if got := string(r.chunks[0]); !strings.Contains(got, want) {
+			t.Errorf("in %s: %s lacks %q", language, got, want)
+		}
+	}
+	var f feeds
+	if f.enter(feedKey{1, lang.English}) == f.enter(feedKey{1, lang.German}) {
+		t.Error("readers of two languages have one feed")
+	}
 }

@@ -28,6 +28,7 @@ import (
 	"m40-llm/handlers/view"
 	"m40-llm/infer/fault"
 	"m40-llm/web"
+	"m40-llm/web/lang"
 )
 
 // holder returns the principal for the link of a request.
@@ -68,8 +69,9 @@ func (h *Handlers) page(c echo.Context) error {
 		return err
 	}
 	defer following.Close()
-	p := sharedView(shown, pathOf(c))
-	p.WriteAccess = h.accessOf(who, h.Guests.Asker(who, secretOf(c))).view
+	ctx := c.Request().Context()
+	p := sharedView(ctx, shown, pathOf(c))
+	p.WriteAccess = h.accessOf(ctx, who, h.Guests.Asker(who, secretOf(c))).view
 	p.Token, p.Grows, p.Before = c.Param("token"), c.QueryParam("grow") != "" && shown.Live, c.QueryParam("before") != ""
 	if p.Grows && c.Request().Method == http.MethodGet {
 		return h.growingPage(c, who, p, shown, following)
@@ -98,7 +100,7 @@ func (h *Handlers) picture(c echo.Context) error {
 	return httpio.Picture(c, p.Hash, p.Type, p.Data)
 }
 
-// frame is a message of the stream behind a link. Types are
+// frame is a message of the stream of a link. Types are
 //
 //	turns  html replaces all messages after message id; id 0: all messages
 //	text   text is appended to message id; with thinking, to its reasoning
@@ -155,7 +157,7 @@ func (h *Handlers) stream(c echo.Context, who live.Principal) error {
 	silence := time.NewTicker(h.PingInterval)
 	defer silence.Stop()
 	asker := h.Guests.Asker(who, secretOf(c))
-	held := h.accessOf(who, asker)
+	held := h.accessOf(ctx, who, asker)
 	if err = r.send(sse); err == nil {
 		err = sse.Send([]frame{held.frame()})
 	}
@@ -169,7 +171,7 @@ func (h *Handlers) stream(c echo.Context, who live.Principal) error {
 			err = links.ErrNotShared
 		case <-held.changed:
 			before := held.view
-			if held = h.accessOf(who, asker); !reflect.DeepEqual(held.view, before) {
+			if held = h.accessOf(ctx, who, asker); !reflect.DeepEqual(held.view, before) {
 				err = sse.Send([]frame{held.frame()})
 			}
 		case <-silence.C:
@@ -203,17 +205,17 @@ func framesOf(ctx context.Context, at link, events []live.Event) (frames []frame
 			if at.raw {
 				continue
 			}
-			f.Type, f.HTML, f.Chars = "block", markdown.Block(e), markdown.UTF16Length(e.Text)
+			f.Type, f.HTML, f.Chars = "block", markdown.Block(ctx, e), markdown.UTF16Length(e.Text)
 			if e.Thinking {
 				f.Chars = 0
 			}
 		case live.EventEnd:
 			f.Type = "turn"
-			if f.HTML, err = render(ctx, web.SharedTurns([]web.SharedTurn{turnView(e.Message, at)})); err != nil {
+			if f.HTML, err = render(ctx, web.SharedTurns([]web.SharedTurn{turnView(ctx, e.Message, at)})); err != nil {
 				return nil, err
 			}
 		case live.EventProgress:
-			f.Type, f.Text = "wait", waitsFor(e.Progress)
+			f.Type, f.Text = "wait", waitsFor(ctx, e.Progress)
 		case live.EventTitle:
 			f.Type, f.Text = "title", e.Text
 		}
@@ -232,7 +234,7 @@ func turnsFrame(ctx context.Context, at link, e live.Event) (frame, error) {
 	}
 	turns := make([]web.SharedTurn, len(e.Messages))
 	for i := range e.Messages {
-		turns[i] = turnView(&e.Messages[i], at)
+		turns[i] = turnView(ctx, &e.Messages[i], at)
 	}
 	html, err := render(ctx, web.SharedTurns(turns))
 	f.HTML = html
@@ -246,10 +248,10 @@ func render(ctx context.Context, component templ.Component) (string, error) {
 }
 
 // sharedView converts a shared chat for the page.
-func sharedView(shown *guest.SharedChat, path string) web.SharedChat {
+func sharedView(ctx context.Context, shown *guest.SharedChat, path string) web.SharedChat {
 	p := web.SharedChat{Title: shown.Title, System: shown.System, Raw: shown.Raw, Live: shown.Live, Elsewhere: shown.Elsewhere, Ends: shown.Expires}
 	for i := range shown.Messages {
-		p.Turns = append(p.Turns, turnView(&shown.Messages[i], link{path, shown.Raw}))
+		p.Turns = append(p.Turns, turnView(ctx, &shown.Messages[i], link{path, shown.Raw}))
 	}
 	if shown.More && len(p.Turns) > 0 {
 		p.Earlier = p.Turns[0].ID
@@ -266,55 +268,55 @@ type link struct {
 func pathOf(c echo.Context) string { return "/s/" + c.Param("token") }
 
 // turnView converts a message for the page.
-func turnView(m *live.Message, at link) web.SharedTurn {
+func turnView(ctx context.Context, m *live.Message, at link) web.SharedTurn {
 	t := web.SharedTurn{ID: m.ID, You: m.Role != live.RoleModel, Result: m.Role == live.RoleTool, Author: m.Author, At: m.At, Text: m.Text}
 	a := m.Answer
 	if a == nil {
 		t.Pictures = view.Pictures(at.path, m.Pictures)
 		return t
 	}
-	t.Speaker, t.Running = view.Speaker(a), a.State.Running()
+	t.Speaker, t.Running = view.Speaker(ctx, a), a.State.Running()
 	switch {
 	case at.raw:
 	case t.Running:
 		t.Text = m.Text[a.Blocks:]
 		if !a.Thinking {
-			t.HTML = markdown.Reasoning(m.Reasoning)
+			t.HTML = markdown.Reasoning(ctx, m.Reasoning)
 		}
 		t.Thinking = a.Thinking
 		for _, block := range m.FinishedBlocks() {
-			t.HTML += markdown.Text(block)
+			t.HTML += markdown.Text(ctx, block)
 		}
 	default:
-		t.Text, t.HTML = "", markdown.Message(m)
+		t.Text, t.HTML = "", markdown.Message(ctx, m)
 	}
 	if a.Progress != nil {
-		t.Wait = waitsFor(a.Progress)
+		t.Wait = waitsFor(ctx, a.Progress)
 	}
 	if a.Error != nil {
-		t.Error = failure.Describe(a.Error).Text
+		t.Error = failure.For(ctx, a.Error).Text
 	}
 	if !t.Running {
-		t.Notes = notes(a)
+		t.Notes = notes(ctx, a)
 	}
 	return t
 }
 
 // notes returns the line below an answer.
-func notes(a *live.Answer) string {
+func notes(ctx context.Context, a *live.Answer) string {
 	tokens, rate, sampling := "", "", "" // a link that does not show the sampling leaves out the device too
 	if n := a.Usage.CompletionTokens; n > 0 {
-		tokens = web.Counted(n, "token")
+		tokens = lang.N(ctx, n, "%s token", "%s tokens", lang.Count(ctx, n))
 		if d := a.Timings.Decode; d > 0 && n > 1 {
-			rate = fmt.Sprintf("%.1f tok/s", float64(n-1)/d.Seconds())
+			rate = lang.Figure(ctx, fmt.Sprintf("%.1f tok/s", float64(n-1)/d.Seconds()))
 		}
 		if a.Receipt.Device != "" {
 			sampling = samplingOf(a.Settings)
 		}
 	}
 	end := ""
-	if e := view.End(a); e != nil && e.Kind != "finished" {
-		end = strings.ReplaceAll(e.String(), " by you", "")
+	if e := view.EndForReaders(ctx, a); e != nil && e.Kind != "finished" {
+		end = e.String()
 	}
 	return view.Joined(" · ", end, tokens, rate, sampling)
 }
@@ -339,16 +341,16 @@ func samplingOf(s setting.Settings) string {
 }
 
 // waitsFor says what an answer waits for.
-func waitsFor(p *live.Progress) string {
+func waitsFor(ctx context.Context, p *live.Progress) string {
 	switch {
 	case p == nil:
 		return ""
 	case p.Pictures != nil:
-		return view.Looking(p.Pictures)
+		return view.Looking(ctx, p.Pictures)
 	case p.Queued != nil:
-		return "Waiting for other answers" + view.Wait(*p.Queued)
+		return lang.T(ctx, "Waiting for other answers") + view.Wait(ctx, *p.Queued)
 	case p.Loading != nil:
-		return "Loading the model" + view.LoadTime(*p.Loading)
+		return lang.T(ctx, "Loading the model") + view.LoadTime(ctx, *p.Loading)
 	}
-	return "Reading the prompt"
+	return lang.T(ctx, "Reading the prompt")
 }

@@ -16,6 +16,7 @@ import (
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/owned"
 	"m40-llm/web"
+	"m40-llm/web/lang"
 )
 
 // growingPage responds with the page of a shared chat and appends HTML to it as the chat continues.
@@ -58,11 +59,11 @@ func (h *Handlers) growingPage(c echo.Context, who live.Principal, p web.SharedC
 	})
 	switch {
 	case errors.Is(err, links.ErrNotShared):
-		g.Note("This link has ended.")
+		g.Note(lang.T(ctx, "This link has ended."))
 	case errors.Is(err, owned.ErrClosed):
-		g.Note("The server is stopping. Load the page again later.")
+		g.Note(lang.T(ctx, "The server is stopping. Load the page again later."))
 	case errors.Is(err, live.ErrSlow):
-		g.Note("This page could not keep up. Load it again for the rest.")
+		g.Note(lang.T(ctx, "This page could not keep up. Load it again for the rest."))
 	}
 	g.Write(string(after))
 	return g.Err
@@ -110,33 +111,35 @@ type growth struct {
 
 // add appends the HTML for an event.
 func (g *growth) add(c echo.Context, e *live.Event) error {
+	ctx := c.Request().Context()
 	g.Add(e, g.raw)
 	switch e.Type {
 	case live.EventBranch:
 		return g.turns(c, e)
 	case live.EventProgress:
-		text := waitsFor(e.Progress)
+		text := waitsFor(ctx, e.Progress)
 		if phase, _, _ := strings.Cut(text, ","); phase != g.wait { // the estimate after the comma changes too often to append each
 			g.wait = phase
 			g.Passing(text + ".")
 		}
 	case live.EventEnd:
-		return web.SharedEnd(turnView(e.Message, link{g.path, g.raw})).Render(c.Request().Context(), c.Response())
+		return web.SharedEnd(turnView(ctx, e.Message, link{g.path, g.raw})).Render(ctx, c.Response())
 	}
 	return nil
 }
 
 // turns appends new messages.
 func (g *growth) turns(c echo.Context, e *live.Event) error {
+	ctx := c.Request().Context()
 	g.Close()
 	g.wait = ""
 	if e.ID != g.last {
-		g.Note("The chat goes on in another way from here.")
+		g.Note(lang.T(ctx, "The chat goes on in another way from here."))
 	}
 	for i := range e.Messages {
-		t := turnView(&e.Messages[i], link{g.path, g.raw})
+		t := turnView(ctx, &e.Messages[i], link{g.path, g.raw})
 		g.last = t.ID
-		if err := web.SharedTurns([]web.SharedTurn{t}).Render(c.Request().Context(), c.Response()); err != nil {
+		if err := web.SharedTurns([]web.SharedTurn{t}).Render(ctx, c.Response()); err != nil {
 			return err
 		}
 	}

@@ -1,10 +1,11 @@
 // Package share serves shared chats: the page on which the owner creates and ends links, the page
-// behind a link, its stream, and the listeners at which other machines reach it. A link allows
+// of a link, its stream, and the listeners at which other machines reach it. A link allows
 // reading. Who has one can also ask the owner to write; the owner's permission belongs to one browser
 // and is checked with every request.
 package share
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -22,6 +23,7 @@ import (
 	"m40-llm/handlers/live"
 	"m40-llm/infer/fault"
 	"m40-llm/web"
+	"m40-llm/web/lang"
 )
 
 // Handlers serves shared chats. All exported fields must be set.
@@ -129,7 +131,7 @@ func (h *Handlers) show(c echo.Context) error {
 	p := web.Sharing{Chat: chat.ID(), Title: snapshot.Title, Temporary: snapshot.Temporary, Port: h.Reach.Port(), Encrypted: h.Reach.Encrypted()}
 	addresses, trouble := h.Reach.Addresses()
 	if trouble != nil && len(list) > 0 {
-		p.Trouble = trouble.Error()
+		p.Trouble = lang.Message(ctx, trouble.Error())
 	}
 	p.Alone = !h.Reach.reachable()
 	held, _, err := h.Guests.WriteAccess(c.Request().Context(), who, chat)
@@ -137,7 +139,7 @@ func (h *Handlers) show(c echo.Context) error {
 		return err
 	}
 	for _, share := range list {
-		s, err := h.shareView(share, addresses, snapshot)
+		s, err := h.shareView(ctx, share, addresses, snapshot)
 		if err != nil {
 			return err
 		}
@@ -149,7 +151,7 @@ func (h *Handlers) show(c echo.Context) error {
 		p.Shares = append(p.Shares, s)
 	}
 	for _, m := range snapshot.Messages {
-		p.Messages = append(p.Messages, web.Choice{Value: strconv.FormatInt(m.ID, 10), Label: messageLabel(&m)})
+		p.Messages = append(p.Messages, web.Choice{Value: strconv.FormatInt(m.ID, 10), Label: messageLabel(ctx, &m)})
 	}
 	p.First = c.QueryParam("first")
 	if c.QueryParam("part") != "" {
@@ -159,33 +161,33 @@ func (h *Handlers) show(c echo.Context) error {
 }
 
 // messageLabel returns the label of a message in a list.
-func messageLabel(m *live.Message) string {
+func messageLabel(ctx context.Context, m *live.Message) string {
 	const most = 60
 	text := []rune(strings.Join(strings.Fields(m.Text), " "))
 	if len(text) > most {
 		text = append(text[:most], '…')
 	}
 	if m.Role == live.RoleModel {
-		return "Answer: " + string(text)
+		return lang.T(ctx, "Answer: %s", string(text))
 	}
-	return "Question: " + string(text)
+	return lang.T(ctx, "Question: %s", string(text))
 }
 
 // shareView converts a link for the page.
-func (h *Handlers) shareView(share links.Link, addresses []netip.AddrPort, snapshot *live.Snapshot) (web.Share, error) {
+func (h *Handlers) shareView(ctx context.Context, share links.Link, addresses []netip.AddrPort, snapshot *live.Snapshot) (web.Share, error) {
 	s := web.Share{ID: share.ID, Followers: share.Followers, Live: share.Last == 0, Accepts: share.Requests, Ends: share.Expires}
-	what := []string{"the chat as it goes on"}
+	what := []string{lang.T(ctx, "the chat as it goes on")}
 	if !s.Live {
-		what[0] = "the chat as it was then"
+		what[0] = lang.T(ctx, "the chat as it was then")
 	}
 	if share.First != 0 {
-		what = append(what, "from a message on")
+		what = append(what, lang.T(ctx, "from a message on"))
 	}
 	if share.System {
-		what = append(what, "with the system prompt")
+		what = append(what, lang.T(ctx, "with the system prompt"))
 	}
 	if share.Settings {
-		what = append(what, "with the sampling settings")
+		what = append(what, lang.T(ctx, "with the sampling settings"))
 	}
 	s.What = strings.Join(what, ", ")
 	if share.Token == "" {

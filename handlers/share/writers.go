@@ -1,6 +1,7 @@
 package share
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 	"m40-llm/handlers/live"
 	"m40-llm/infer/fault"
 	"m40-llm/web"
+	"m40-llm/web/lang"
 )
 
 // messageLimit is the largest body in bytes of what a reader sends, as of a command of the websocket.
@@ -57,13 +59,13 @@ type writeAccess struct {
 
 func (k writeAccess) frame() frame { return frame{Type: "keyboard", WriteAccess: &k.view} }
 
-func (h *Handlers) accessOf(who live.Principal, asker int64) writeAccess {
+func (h *Handlers) accessOf(ctx context.Context, who live.Principal, asker int64) writeAccess {
 	r, changed := h.Guests.ReaderAccess(who, asker)
-	view := web.WriteAccess{State: string(r.State), Name: r.Name, Accepts: r.Accepts, Typing: []string{}, Said: web.WriteAccessText(string(r.State))}
+	view := web.WriteAccess{State: string(r.State), Name: r.Name, Accepts: r.Accepts, Typing: []string{}, Said: web.WriteAccessText(ctx, string(r.State))}
 	for _, t := range r.Typing {
 		name := t.Name
 		if t.Owner {
-			name = "The owner"
+			name = lang.T(ctx, "The owner")
 		}
 		view.Typing = append(view.Typing, name)
 	}
@@ -115,7 +117,7 @@ func (h *Handlers) write(c echo.Context) error {
 	case httpio.WantsJSON(c.Request()):
 		return err
 	case err != nil:
-		problem := failure.Describe(err)
+		problem := failure.For(c.Request().Context(), err)
 		if problem.Status >= http.StatusInternalServerError {
 			return err
 		}
@@ -170,7 +172,7 @@ func (h *Handlers) renderWritePage(c echo.Context, who live.Principal, status in
 	}
 	following.Close()
 	p.Token, p.Title = c.Param("token"), shown.Title
-	p.WriteAccess = h.accessOf(who, h.Guests.Asker(who, secretOf(c))).view
+	p.WriteAccess = h.accessOf(c.Request().Context(), who, h.Guests.Asker(who, secretOf(c))).view
 	if n := len(shown.Messages); n > 1 && shown.Messages[n-1].Answer != nil {
 		p.Running = shown.Messages[n-1].Answer.State.Running() && shown.Messages[n-2].Author == p.WriteAccess.Name
 	}

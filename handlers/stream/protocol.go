@@ -1,9 +1,7 @@
 package stream
 
 import (
-	"encoding/json"
-	"errors"
-	"strings"
+	"context"
 
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/guest"
@@ -18,51 +16,11 @@ import (
 	"m40-llm/web"
 )
 
-// The websocket of the page: GET /ws, text frames, one JSON object in each. Where
-// websockets are blocked, events.go carries the same.
+// The frames that the websocket of the page, GET /ws, sends: text, with one JSON object in each. Where
+// websockets are blocked, events.go carries the same. commands.go has what comes from the page.
 //
-// # From the page
-//
-// Commands carry a type and a ref, a number that the reply repeats. Unknown
-// fields are refused. At most 20 commands a second, with bursts of 40, and 256
-// KiB in one; who sends more is disconnected with 1008 or 1009.
-//
-//	{"type":"open","ref":1,"chat":"ID","since":0}               read this chat from here on; with "at":4 and no since: with the messages around message 4, if the branch has it
-//	{"type":"send","ref":2,"text":…,"system":…,"settings":{…}}  ask; begins a new chat if none is open
-//	{"type":"send","ref":2,…,"pictures":["HASH"]}               ask about pictures, which were uploaded with POST /pictures; in an edit those of the message, too
-//	{"type":"send","ref":2,…,"unanswered":true}                 add the question without an answer, for a contact sheet of it
-//	{"type":"stop","ref":3,"answer":4}                          end the answer with this id, keep its text
-//	{"type":"stop","ref":3,"answer":4,"thinking":true}          end its reasoning alone: it goes on after that
-//	{"type":"regenerate","ref":4,"answer":4,"system":…,"settings":{…}}        answer that question again: a new version of the answer; 0: of the last one
-//	{"type":"edit","ref":5,"message":3,"text":…,"system":…,"settings":{…}}    ask something else there: a new version of the question, and its answer
-//	{"type":"rewrite","ref":6,"answer":4,"text":…,"reasoning":…}    put words into the model's mouth: a new version of the answer, marked edited
-//	{"type":"continue","ref":7,"answer":4,"settings":{…}}       write on in the last answer; seed -1: the seed it had
-//	{"type":"continue","ref":7,"answer":4,"past_end":true,"settings":{…}}     the same for an answer that the model or a stop string ended: without an end there, or without that stop string
-//	{"type":"rewind","ref":7,"answer":4,"keep":40,"settings":{…}}             stop this answer if it runs, and go on after its first 40 tokens: a new version of the answer; seed -1: the seed it had. With "token":7 or "text":… that token, or those of the text, come next
-//	{"type":"result","ref":7,"answer":4,"text":…,"system":…,"settings":{…}}   the result of the call with which the last answer ended; the model goes on
-//	{"type":"prune","ref":7,"message":4}                        delete this version of a message, and all that follows it
-//	{"type":"delete","ref":7,"message":4}                       delete this message alone; one of several versions goes with what follows it
-//	{"type":"select","ref":8,"message":4,"version":2}           show this version of the message, and what followed it last; 0: the message itself
-//	{"type":"fork","ref":9,"message":4}                         copy the branch up to the message into a new chat; the ack has its id, and the open chat stays open
-//	{"type":"older","ref":10,"before":4}                        send the messages before this one
-//	{"type":"newer","ref":11,"after":4}                         send the messages after this one
-//	{"type":"panel","ref":11,"settings":{…},"system":…,"preset":"precise"}    keep these for the next answer of this chat
-//	{"type":"replay","ref":12,"answer":4}                       write this answer once more from its receipt and compare; stop ends it
-//	{"type":"activity","ref":13,"on":true}                      begin to send what the engine does and for whom, or end with "on":false
-//	{"type":"typing","ref":14}                                  somebody types in the open chat; others who write there are told
-//	{"type":"ping","ref":15}                                    is anybody there
-//
-// settings has the fields of setting.Settings; a missing one has its default. A send
-// that begins a chat may have "temporary":true: that chat is never stored; and "model": the name
-// of the one that answers it until a person chooses another, else the one that is loaded then; and "raw":true: in that chat the texts go
-// to the model as they are, one after the other, without its chat template; and "preset": the id
-// of the one that the settings came from. While an answer is written, only open, stop, rewind,
-// older, newer, fork, panel, activity, typing and ping fit; the others get the error "conflict" with the state.
-//
-// # To the page
-//
-//	{"type":"ack","ref":2,"chat":"ID"}                    done; chat is the one that is open, after fork the new one; after panel with seq: events of type panel up to that one are older
-//	{"type":"error","ref":2,"error":{…}}                  not done, and why: see Error
+//	{"type":"ack","ref":2,"chat":"ID"}                    the command is done. chat: the open chat, after fork the copy; seq, after panel: events of type panel up to this one are out of date
+//	{"type":"error","ref":2,"error":{…}}                  the command failed: see Error
 //	{"type":"engine","engine":{…}}                        at the start and on every change: see web.Engine
 //	{"type":"snapshot","seq":17,"chat":{…}}               the chat as of event 17: see Chat
 //	{"type":"resumed","seq":12}                           no snapshot needed: the events after 12 follow
@@ -70,7 +28,7 @@ import (
 //	{"type":"older","ref":10,"before":4,"messages":[…],"more":true}    after its ack: what comes before message 4, at most 100, and whether there is more
 //	{"type":"newer","ref":11,"after":4,"messages":[…],"more":true}     after its ack: what comes after message 4, as above
 //	{"type":"close","code":1012}                          the last frame, if the server ends the session: see the close codes
-//	{"type":"space","space":"…"}                          on every change: what is wrong with the room on the disk; empty: nothing
+//	{"type":"space","space":"…"}                          on every change: why the disk is short of space; empty: it is not
 //	{"type":"left","left":"…"}                            on every change: what the person may still use today; empty: there is no limit
 //	{"type":"models","models":{…}}                        at the start and on every change: the downloads since the server started, and a version that rises with the list of models: see web.News
 //	{"type":"activity","html":"…"}                        after the command activity, and on every change: the part of the page GET /activity that changes
@@ -81,68 +39,28 @@ import (
 //
 // The messages of a chat are a tree: each has a parent, and messages with the same
 // parent are versions of each other. The page shows one branch, from the beginning to
-// a leaf. A message that arrives goes to its place: over the one with the same id if
-// the page has that (an answer that is continued); else after its parent, and what
-// stood there goes. If the page lacks the parent, because it has not asked for such
-// old messages, everything that it shows goes, and there is more before the message.
+// a leaf. A message replaces the one with the same id if the page has that (an answer
+// that is continued). Otherwise it follows its parent, and what followed that is removed.
+// If the page lacks the parent, because it has not asked for such old messages, all
+// messages are removed, and the page can ask for those before this one.
 //
 // # Numbers
 //
-// Events of a chat are numbered without gaps. One that stands for several carries the
+// Events of a chat are numbered without gaps. One that replaces several carries the
 // first number too. After a lost connection the page opens the chat again with the
-// number of the last event that it has applied; numbers are never used twice, so that
-// holds over a restart of the server too. Close codes: 1000 the chat was deleted (or
-// dropped from memory: the page opens it again to find out), 1001 the page is left, 1003 not text, 1008 too many commands, 1009 too large, 1011 the server failed inside, 1012 the
-// server stops, 1013 the page fell too far behind and opens again.
-type Command struct {
-	store.Opening
-	Type       string            `json:"type"`
-	Ref        int64             `json:"ref"`
-	Chat       string            `json:"chat"`
-	Since      int64             `json:"since"`
-	Text       string            `json:"text"`
-	Reasoning  string            `json:"reasoning"`
-	System     string            `json:"system"`
-	Temporary  bool              `json:"temporary"`
-	On         bool              `json:"on"`
-	PastEnd    bool              `json:"past_end"`
-	Thinking   bool              `json:"thinking"`
-	Unanswered bool              `json:"unanswered"`
-	Keep       int               `json:"keep"`
-	Pictures   []string          `json:"pictures"`
-	Preset     string            `json:"preset"`
-	Answer     int64             `json:"answer"`
-	Token      *int32            `json:"token"`
-	Message    int64             `json:"message"`
-	Version    int               `json:"version"`
-	At         int64             `json:"at"`
-	Before     int64             `json:"before"`
-	After      int64             `json:"after"`
-	Settings   *setting.Settings `json:"settings"`
-}
-
-func decodeCommand(frame []byte) (Command, error) {
-	settings := setting.Default()
-	c := Command{Settings: &settings}
-	decoder := json.NewDecoder(strings.NewReader(string(frame)))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&c); err != nil {
-		return Command{Ref: c.Ref}, fault.Invalid(jsonField(err), "the command cannot be read: %v", err)
-	}
-	if c.Settings == nil {
-		c.Settings = &settings
-	}
-	return c, nil
-}
-
-// jsonField names the field that a decoding error is about, if it says so.
-func jsonField(err error) string {
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) {
-		return wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:]
-	}
-	return ""
-}
+// number of the last event that it has applied. No number is used twice, not even after
+// a restart of the server.
+//
+// # Close codes
+//
+//	1000  the chat was deleted, or dropped from memory: the page opens it again to find out
+//	1001  the page is left
+//	1003  a frame is not text
+//	1008  too many commands
+//	1009  a frame is too large
+//	1011  an internal error of the server
+//	1012  the server stops
+//	1013  the page fell too far behind and opens the chat again
 
 // Frame is every message to the page.
 type Frame struct {
@@ -259,10 +177,10 @@ type Progress struct {
 //	branch    id, messages, more: what follows message id goes, and messages take its place; if the page lacks id, or id is missing, everything goes, and more says whether there are messages before these
 //	title     text: the new title
 //	replay    id, replay: how far the replay of an answer is
-//	panel     settings, preset, system: what is kept for the next answer; without settings, another event of this type follows
+//	panel     settings, preset, system: what is stored for the next answer; without settings, another event of this type follows
 //	model     text: the model of the answers to come
 //
-// First is there if it is not Seq. Fields that need no rendering are those of live.Event.
+// First is absent if it equals Seq. Fields that need no rendering are those of live.Event.
 type Event struct {
 	live.Event
 	Message  *Message  `json:"message,omitempty"`
@@ -285,19 +203,19 @@ type Event struct {
 
 // Replay is an answer that is written once more, and compared: the first equal of
 // its total tokens are the same. States are running, equal, differs, stopped and failed.
-// Where it differs, was is what was there, and is what is there now; an empty one: the end.
+// Where it differs, was is the old text and is the new one; empty: the end.
 type Replay struct {
 	live.Replay
 	Error *Error `json:"error,omitempty"`
 }
 
-func newReplay(r *live.Replay) *Replay {
+func newReplay(ctx context.Context, r *live.Replay) *Replay {
 	if r == nil {
 		return nil
 	}
 	w := &Replay{Replay: *r}
 	if r.Error != nil {
-		w.Error = newError(r.Error)
+		w.Error = newError(ctx, r.Error)
 	}
 	return w
 }
@@ -320,26 +238,26 @@ type Origin struct {
 	Title string `json:"title"`
 }
 
-func newChat(s *live.Snapshot) Chat {
+func newChat(ctx context.Context, s *live.Snapshot) Chat {
 	var origin *Origin
 	if s.Origin != "" {
 		origin = &Origin{s.Origin, s.OriginTitle}
 	}
 	return Chat{
 		ID: s.ID, Metadata: s.Metadata, Origin: origin, System: s.System, Settings: s.Panel.Settings, Preset: s.Panel.Preset,
-		Temporary: s.Temporary, Replay: newReplay(s.Replay), More: s.More, Later: s.Later, Messages: newMessages(s.Messages),
+		Temporary: s.Temporary, Replay: newReplay(ctx, s.Replay), More: s.More, Later: s.Later, Messages: newMessages(ctx, s.Messages),
 	}
 }
 
-func newMessages(list []live.Message) []Message {
+func newMessages(ctx context.Context, list []live.Message) []Message {
 	out := make([]Message, len(list))
 	for i := range list {
-		out[i] = newMessage(&list[i])
+		out[i] = newMessage(ctx, &list[i])
 	}
 	return out
 }
 
-func newMessage(m *live.Message) Message {
+func newMessage(ctx context.Context, m *live.Message) Message {
 	w := Message{
 		ID: m.ID, Parent: m.Parent, Versions: Versions{Index: m.Version, Count: m.Versions},
 		Role: m.Role, Author: m.Author, At: m.At.UnixMilli(), Text: m.Text, Reasoning: m.Reasoning, Pictures: m.Pictures,
@@ -347,26 +265,26 @@ func newMessage(m *live.Message) Message {
 	if m.Answer == nil {
 		return w
 	}
-	w.Answer = newAnswer(m.Answer)
+	w.Answer = newAnswer(ctx, m.Answer)
 	if !m.Answer.State.Running() {
-		w.HTML = []string{markdown.Message(m)}
+		w.HTML = []string{markdown.Message(ctx, m)}
 		return w
 	}
 	if m.Reasoning != "" && !m.Answer.Thinking {
-		w.HTML = append(w.HTML, markdown.Reasoning(m.Reasoning))
+		w.HTML = append(w.HTML, markdown.Reasoning(ctx, m.Reasoning))
 	}
 	for _, block := range m.FinishedBlocks() {
-		w.HTML = append(w.HTML, markdown.Text(block))
+		w.HTML = append(w.HTML, markdown.Text(ctx, block))
 	}
 	w.Tail = m.Text[m.Answer.Blocks:]
 	return w
 }
 
-func newAnswer(a *live.Answer) *Answer {
+func newAnswer(ctx context.Context, a *live.Answer) *Answer {
 	w := &Answer{
 		State: a.State, Edited: a.Rewritten, Prefixed: a.Edited, Settings: a.Settings,
-		Model: a.Receipt.Model, Name: view.Speaker(a), Device: a.Receipt.Device,
-		Progress: newProgress(a.Progress), Thinking: a.Thinking, Context: a.Context, Ending: view.End(a), Notes: view.PromptNotes(a.Notes),
+		Model: a.Receipt.Model, Name: view.Speaker(ctx, a), Device: a.Receipt.Device,
+		Progress: newProgress(a.Progress), Thinking: a.Thinking, Context: a.Context, Ending: view.End(ctx, a), Notes: view.PromptNotes(ctx, a.Notes),
 		Usage: a.Usage, End: a.End, Timings: a.Timings,
 		Tokens: a.Usage.CompletionTokens, ByContext: a.ContextFull, StopText: a.StopString,
 	}
@@ -374,7 +292,7 @@ func newAnswer(a *live.Answer) *Answer {
 		w.Pace, w.Reads, w.Lookup, w.Call = a.Pace, a.Reads, a.Lookup, a.Call
 	}
 	if a.Error != nil {
-		w.Error = newError(a.Error)
+		w.Error = newError(ctx, a.Error)
 	}
 	return w
 }
@@ -386,40 +304,40 @@ func newProgress(p *live.Progress) *Progress {
 	return &Progress{Progress: *p, For: record.Milliseconds(p.For)}
 }
 
-func newEvent(e *live.Event) Event {
-	w := Event{Event: *e, Progress: newProgress(e.Progress), Replay: newReplay(e.Replay)}
+func newEvent(ctx context.Context, e *live.Event) Event {
+	w := Event{Event: *e, Progress: newProgress(e.Progress), Replay: newReplay(ctx, e.Replay)}
 	if e.First == e.Seq {
 		w.First = 0
 	}
 	switch e.Type {
 	case live.EventMessage:
-		m := newMessage(e.Message)
+		m := newMessage(ctx, e.Message)
 		w.Message = &m
 	case live.EventText:
 		w.Decode, w.FirstMS = record.Milliseconds(e.Decode), record.Milliseconds(e.FirstToken)
 	case live.EventBranch:
-		w.Messages = newMessages(e.Messages)
+		w.Messages = newMessages(ctx, e.Messages)
 	case live.EventPanel:
 		w.Text = ""
 		if e.Panel != nil {
 			w.Settings, w.Preset, w.System = &e.Panel.Settings, e.Panel.Preset, e.Text
 		}
 	case live.EventBlock:
-		html := markdown.Block(e)
+		html := markdown.Block(ctx, e)
 		w.HTML, w.Chars, w.Text, w.Reasoning = &html, markdown.UTF16Length(e.Text), "", ""
 	case live.EventEnd:
-		w.Answer, w.Thinking = newAnswer(e.Message.Answer), false
-		w.Rest, w.HTML = renderEnd(e)
+		w.Answer, w.Thinking = newAnswer(ctx, e.Message.Answer), false
+		w.Rest, w.HTML = renderEnd(ctx, e)
 	}
 	return w
 }
 
 // renderEnd renders what is left of an answer that has ended: its last block, or, where
 // rendering the parts one by one gives something else, the whole answer.
-func renderEnd(e *live.Event) (rest string, whole *string) {
-	all, parts := markdown.Message(e.Message), markdown.Reasoning(e.Message.Reasoning)
+func renderEnd(ctx context.Context, e *live.Event) (rest string, whole *string) {
+	all, parts := markdown.Message(ctx, e.Message), markdown.Reasoning(ctx, e.Message.Reasoning)
 	for _, block := range blocks.Split(e.Message.Text) {
-		rest = markdown.Text(block)
+		rest = markdown.Text(ctx, block)
 		parts += rest
 	}
 	if e.Thinking || parts != all {
@@ -428,8 +346,8 @@ func renderEnd(e *live.Event) (rest string, whole *string) {
 	return rest, nil
 }
 
-func newError(err error) *Error {
-	f := failure.Describe(err)
+func newError(ctx context.Context, err error) *Error {
+	f := failure.For(ctx, err)
 	if f.Part == fault.PartMessage {
 		f.Part = ""
 	}

@@ -11,6 +11,7 @@ import (
 	"m40-llm/infer/fault"
 	"m40-llm/infer/record"
 	"m40-llm/store"
+	"m40-llm/web/lang"
 )
 
 // Pages of an earlier start of the server may still be open: a name that is taken away, or given
@@ -30,7 +31,7 @@ func TestAnAnswerHasItsFiguresUnderTheNamesOfTheProtocol(t *testing.T) {
 		},
 		Settings: setting.Default(), Error: &fault.Error{Code: fault.CodeInternal}, State: live.Failed, Rewritten: true, Progress: &live.Progress{}, Thinking: true,
 	}
-	data, err := json.Marshal(newAnswer(&full))
+	data, err := json.Marshal(newAnswer(t.Context(), &full))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,8 +67,25 @@ func TestAnAnswerSaysInSentencesWhatTheChatTemplateRequired(t *testing.T) {
 		{[]string{"the chat template takes one system message: those at the beginning are joined", "another thing"}, "The chat template takes one system message: those at the beginning are joined. Another thing."},
 	} {
 		a := live.Answer{Answer: store.Answer{Answer: record.Answer{Notes: c.notes}}, Settings: setting.Default(), State: live.Done}
-		if got := newAnswer(&a).Notes; got != c.want {
+		if got := newAnswer(t.Context(), &a).Notes; got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
+
+func TestAnAnswersErrorAndNotesAreInThePagesLanguage(t *testing.T) {
+	a := live.Answer{
+		Answer:   store.Answer{Answer: record.Answer{Notes: []string{"the chat template takes one system message: those at the beginning are joined"}}},
+		Settings: setting.Default(), State: live.Failed,
+		Error: fault.Errorf(fault.CodeQueueFull, "the queue is full: %d requests are running or waiting; try again later", 9),
+	}
+	for language, want := range map[lang.Language][3]string{
+		lang.English: {"The queue is full", "The queue is full: 9 requests are running or waiting; try again later.", "The chat template takes one system message: those at the beginning are joined."},
+		lang.German:  {"Die Warteschlange ist voll", "Die Warteschlange ist voll: 9 Anfragen laufen oder warten; versuch es später noch einmal.", "Das Chat-Template erlaubt eine einzige Systemnachricht: Die am Anfang sind verbunden."},
+	} {
+		got := newAnswer(lang.With(t.Context(), language), &a)
+		if says := [3]string{got.Error.Title, got.Error.Message, got.Notes}; says != want {
+			t.Errorf("%s: got %q, want %q", language, says, want)
 		}
 	}
 }

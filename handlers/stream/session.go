@@ -22,7 +22,6 @@ import (
 	"m40-llm/handlers/models"
 	"m40-llm/handlers/owned"
 	"m40-llm/handlers/view"
-	"m40-llm/infer/fault"
 	"m40-llm/web"
 )
 
@@ -202,7 +201,7 @@ func (s *session) handle(ctx context.Context, frame []byte) reply {
 	}
 	if err != nil {
 		s.logFailure(command, err)
-		r.frames = append(r.frames, Frame{Type: "error", Ref: command.Ref, Error: newError(err)})
+		r.frames = append(r.frames, Frame{Type: "error", Ref: command.Ref, Error: newError(ctx, err)})
 		return r
 	}
 	ack := Frame{Type: "ack", Ref: command.Ref, Seq: r.seq}
@@ -228,95 +227,6 @@ func (s *session) logFailure(c Command, err error) {
 	s.log.Error("a command failed", "command", c.Type, "chat", chat, "error", err)
 }
 
-// execute carries out one command.
-func (s *session) execute(ctx context.Context, c Command) (reply, error) {
-	switch c.Type {
-	case "ping":
-		return reply{}, nil
-	case "activity":
-		s.watches.Store(c.On)
-		return reply{}, nil
-	case "open":
-		chat, err := s.live.Chat(ctx, s.who, c.Chat)
-		if err != nil {
-			return reply{}, err
-		}
-		return s.follow(ctx, chat, c.Since, c.At)
-	case "send":
-		question := live.Question{Text: c.Text, System: c.System, Settings: *c.Settings, Opening: c.Opening, Preset: c.Preset, Unanswered: c.Unanswered, Pictures: c.Pictures}
-		if s.chat != nil {
-			return reply{}, s.chat.Send(ctx, s.who, question)
-		}
-		chat, err := s.live.Start(ctx, s.who, question, c.Temporary)
-		if err != nil {
-			return reply{}, err
-		}
-		return s.follow(ctx, chat, 0, 0)
-	}
-	if s.chat == nil {
-		return reply{}, fault.Invalid("chat", "no chat is open on this connection")
-	}
-	return s.change(ctx, c)
-}
-
-// change carries out one command on the open chat.
-func (s *session) change(ctx context.Context, c Command) (reply, error) {
-	chat := s.chat
-	switch c.Type {
-	case "stop":
-		if c.Thinking {
-			return reply{}, chat.StopThinking(ctx, s.who, c.Answer)
-		}
-		return reply{}, chat.Stop(ctx, s.who, c.Answer)
-	case "regenerate":
-		return reply{}, chat.Regenerate(ctx, s.who, c.Answer, c.System, *c.Settings)
-	case "edit":
-		return reply{}, chat.Edit(ctx, s.who, c.Message, live.Question{Text: c.Text, System: c.System, Settings: *c.Settings, Pictures: c.Pictures})
-	case "result":
-		return reply{}, chat.Result(ctx, s.who, c.Answer, live.Question{Text: c.Text, System: c.System, Settings: *c.Settings})
-	case "replay":
-		return reply{}, s.inspect.Replay(ctx, s.who, chat, c.Answer)
-	case "rewrite":
-		return reply{}, chat.Rewrite(ctx, s.who, c.Answer, c.Text, c.Reasoning)
-	case "continue":
-		if c.PastEnd {
-			return reply{}, chat.ContinuePastEnd(ctx, s.who, c.Answer, *c.Settings)
-		}
-		return reply{}, chat.Continue(ctx, s.who, c.Answer, *c.Settings)
-	case "rewind":
-		return reply{}, chat.Rewind(ctx, s.who, c.Answer, c.Keep, live.Next{Token: c.Token, Text: c.Text}, *c.Settings)
-	case "prune":
-		return reply{}, chat.Prune(ctx, s.who, c.Message)
-	case "delete":
-		return reply{}, chat.Delete(ctx, s.who, c.Message)
-	case "panel":
-		seq, err := chat.SetPanel(ctx, s.who, live.Panel{Settings: *c.Settings, Preset: c.Preset}, c.System)
-		return reply{seq: seq}, err
-	case "typing":
-		return reply{}, s.guests.OwnerTypes(s.who, chat)
-	case "select":
-		return reply{}, chat.Select(ctx, s.who, c.Message, c.Version)
-	case "fork":
-		id, err := s.live.Fork(ctx, s.who, chat, c.Message)
-		return reply{chat: id}, err
-	case "older":
-		messages, more, err := chat.Older(ctx, s.who, c.Before)
-		if err != nil {
-			return reply{}, err
-		}
-		frame := Frame{Type: "older", Ref: c.Ref, Before: c.Before, Messages: newMessages(messages), More: more}
-		return reply{frames: []Frame{frame}}, nil
-	case "newer":
-		messages, more, err := chat.Newer(ctx, s.who, c.After)
-		if err != nil {
-			return reply{}, err
-		}
-		frame := Frame{Type: "newer", Ref: c.Ref, After: c.After, Messages: newMessages(messages), More: more}
-		return reply{frames: []Frame{frame}}, nil
-	}
-	return reply{}, fault.Invalid("type", "there is no command %q", c.Type)
-}
-
 // follow makes chat the open one and reads it after event since, or without that from
 // the messages around at on.
 func (s *session) follow(ctx context.Context, chat *live.Chat, since, at int64) (reply, error) {
@@ -331,7 +241,7 @@ func (s *session) follow(ctx context.Context, chat *live.Chat, since, at int64) 
 	s.chat = chat
 	frame := Frame{Type: "resumed", Seq: since}
 	if snapshot != nil {
-		frame = Frame{Type: "snapshot", Seq: snapshot.Seq, Chat: newChat(snapshot)}
+		frame = Frame{Type: "snapshot", Seq: snapshot.Seq, Chat: newChat(ctx, snapshot)}
 	}
 	return reply{frames: []Frame{frame}, subscription: subscription, opened: chat}, nil
 }
@@ -366,13 +276,13 @@ type status struct {
 
 // sendStatus sends what differs from what the page was sent.
 func (s *session) sendStatus(ctx context.Context, sent *status) error {
-	if now := view.Engine(s.live.Status()); now != sent.engine {
+	if now := view.Engine(ctx, s.live.Status()); now != sent.engine {
 		sent.engine = now
 		if err := s.send(ctx, Frame{Type: "engine", Engine: &now}); err != nil {
 			return err
 		}
 	}
-	if now := view.Space(s.live.Disk.Space()); now != sent.space {
+	if now := view.Space(ctx, s.live.Disk.Space()); now != sent.space {
 		sent.space = now
 		if err := s.send(ctx, Frame{Type: "space", Space: &now}); err != nil {
 			return err
@@ -384,7 +294,7 @@ func (s *session) sendStatus(ctx context.Context, sent *status) error {
 			return err
 		}
 	}
-	if now := view.News(s.models); now.Version != sent.news.Version || !slices.Equal(now.Downloads, sent.news.Downloads) {
+	if now := view.News(ctx, s.models); now.Version != sent.news.Version || !slices.Equal(now.Downloads, sent.news.Downloads) {
 		sent.news = now
 		if err := s.send(ctx, Frame{Type: "models", Models: &now}); err != nil {
 			return err
@@ -404,7 +314,7 @@ func (s *session) sendActivity(ctx context.Context, sent *status) error {
 		return err
 	}
 	var html bytes.Buffer
-	if err := web.ActivityList(view.Activity(list, s.live.Status())).Render(ctx, &html); err != nil {
+	if err := web.ActivityList(view.Activity(ctx, list, s.live.Status())).Render(ctx, &html); err != nil {
 		return err
 	}
 	if sent.activity == html.String() {
@@ -521,7 +431,7 @@ func (s *session) flush(ctx context.Context, f *feed) error {
 	if len(events) > 0 {
 		frame := Frame{Type: "events", Events: make([]Event, len(events))}
 		for i := range events {
-			frame.Events[i] = newEvent(&events[i])
+			frame.Events[i] = newEvent(ctx, &events[i])
 			if row := events[i].Row; row != nil && (events[i].Type == live.EventEnd || time.Since(f.candidates) >= streamCandidates) {
 				frame.Events[i].Candidates, f.candidates = view.CandidatesOf(row), time.Now()
 			}

@@ -24,7 +24,7 @@ type Chats struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
-	db     *store.Store // nil: no temporary chat has begun
+	db     *store.Store // nil: no temporary chat has started
 	closed bool
 }
 
@@ -49,7 +49,7 @@ func (t *Chats) Open(ctx context.Context) (*store.Store, error) {
 	return db, nil
 }
 
-// Opened returns the store; nil: no temporary chat has begun, or the server has stopped.
+// Opened returns the store; nil: no temporary chat has started, or the server has stopped.
 func (t *Chats) Opened() *store.Store {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,7 +59,7 @@ func (t *Chats) Opened() *store.Store {
 	return t.db
 }
 
-// Has returns the store if a chat is there; else nil.
+// Has returns the store if it has a chat; else nil.
 func (t *Chats) Has(ctx context.Context, owner, id string) *store.Store {
 	db := t.Opened()
 	if db == nil {
@@ -71,7 +71,7 @@ func (t *Chats) Has(ctx context.Context, owner, id string) *store.Store {
 	return db
 }
 
-// Erase erases a chat, if it is there.
+// Erase erases a chat, if it exists.
 func (t *Chats) Erase(owner, id string) error {
 	db := t.Opened()
 	if db == nil {

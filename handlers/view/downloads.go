@@ -1,97 +1,97 @@
 package view
 
 import (
-	"fmt"
-
+	"context"
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/models"
 	"m40-llm/infer"
 	"m40-llm/infer/units"
 	"m40-llm/web"
+	"m40-llm/web/lang"
 )
 
 // News returns what open pages show about models: the version of the list, and the downloads.
-func News(service *models.Service) web.News {
+func News(ctx context.Context, service *models.Service) web.News {
 	news := web.News{Version: service.Version(), Downloads: []web.Download{}}
 	for _, d := range service.Active() {
-		news.Downloads = append(news.Downloads, Download(d))
+		news.Downloads = append(news.Downloads, Download(ctx, d))
 	}
 	return news
 }
 
 // Download describes a download for the page.
-func Download(d models.Download) web.Download {
+func Download(ctx context.Context, d models.Download) web.Download {
 	p := d.Progress
 	v := web.Download{
 		File: d.File, State: string(d.State), Title: d.Title(), Quant: d.Quant,
-		Amount: fmt.Sprintf("%s of %s", units.ByteSize(p.Done), units.ByteSize(p.Total)),
+		Amount: lang.T(ctx, "%s of %s", lang.Size(ctx, p.Done), lang.Size(ctx, p.Total)),
 	}
 	if p.Total > 0 {
 		v.Share = float64(1000*p.Done/p.Total) / 10
 	}
 	switch d.State {
 	case models.Paused:
-		v.Phase = "paused"
+		v.Phase = lang.T(ctx, "paused")
 	case models.Failed:
-		v.Phase, v.Error = "failed", failure.Sentence(d.Error)
+		v.Phase, v.Error = lang.T(ctx, "failed"), failure.Sentence(ctx, d.Error)
 		if p.Done == 0 {
-			v.Amount = "nothing was downloaded"
+			v.Amount = lang.T(ctx, "nothing was downloaded")
 		}
 	case models.Done:
-		v.Amount, v.Phase, v.Model = units.ByteSize(p.Total), "complete", d.Model.Name
+		v.Amount, v.Phase, v.Model = lang.Size(ctx, p.Total), lang.T(ctx, "complete"), d.Model.Name
 		if d.Verifiable() {
-			v.Note = "SHA-256 checked"
+			v.Note = lang.T(ctx, "SHA-256 checked")
 		}
 		if d.Model.Fit != nil {
-			v.Note = Joined(" · ", v.Note, d.Model.Fit.String())
+			v.Note = Joined(" · ", v.Note, lang.Message(ctx, d.Model.Fit.String()))
 		}
 		if d.Model.Error != "" {
-			v.Error = "It cannot be used: " + failure.Sentence(d.Model.Error)
+			v.Error = lang.T(ctx, "It cannot be used: %s", failure.Sentence(ctx, d.Model.Error))
 		}
 	default:
-		describeProgress(&v, p)
+		describeProgress(ctx, &v, p)
 	}
 	return v
 }
 
-func describeProgress(v *web.Download, p infer.DownloadProgress) {
+func describeProgress(ctx context.Context, v *web.Download, p infer.DownloadProgress) {
 	switch p.Phase {
 	case infer.PhaseResolving:
-		v.Phase = "asking the registry"
+		v.Phase = lang.T(ctx, "asking the registry")
 	case infer.PhaseWaiting:
-		v.Phase = "waiting: " + p.Notice
+		v.Phase = lang.T(ctx, "waiting: %s", lang.Message(ctx, p.Notice))
 	case infer.PhaseVerifying:
-		v.Phase = "checking the part that is already here"
+		v.Phase = lang.T(ctx, "checking the part that is already here")
 	case infer.PhaseDone:
-		v.Phase = "checked"
+		v.Phase = lang.T(ctx, "checked")
 	}
 	if p.BytesPerSecond >= 1 && p.Phase == infer.PhaseDownloading {
-		v.Rate = units.ByteSize(int64(p.BytesPerSecond)) + "/s"
-		v.Left = remaining(p.ETASeconds)
+		v.Rate = lang.Size(ctx, int64(p.BytesPerSecond)) + "/s"
+		v.Left = remaining(ctx, p.ETASeconds)
 	}
 }
 
 // remaining describes how long a download still takes; "" if that is unknown.
-func remaining(seconds float64) string {
+func remaining(ctx context.Context, seconds float64) string {
 	minutes := int(seconds+59) / 60
 	switch {
 	case seconds <= 0:
 		return ""
 	case seconds < 60:
-		return fmt.Sprintf("%d s left", int(seconds)+1)
+		return lang.T(ctx, "%d s left", int(seconds)+1)
 	case minutes < 60:
-		return fmt.Sprintf("%d min left", minutes)
+		return lang.T(ctx, "%d min left", minutes)
 	case minutes < 100*60:
-		return fmt.Sprintf("%d h %02d min left", minutes/60, minutes%60)
+		return lang.T(ctx, "%d h %02d min left", minutes/60, minutes%60)
 	}
-	return "days left"
+	return lang.T(ctx, "days left")
 }
 
-// Quantity formats a number of parameters or weights, such as 8.0 B; "" for 0, which stands for
+// Quantity formats a number of parameters or weights, such as 8.0 B; "" for 0, which means
 // unknown.
-func Quantity(n int64) string {
+func Quantity(ctx context.Context, n int64) string {
 	if n == 0 {
 		return ""
 	}
-	return units.Quantity(n)
+	return lang.Figure(ctx, units.Quantity(n))
 }

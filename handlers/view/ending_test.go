@@ -37,12 +37,12 @@ func TestAnEndingIsOneTextWithItsFigure(t *testing.T) {
 			a := &live.Answer{State: live.Done, Settings: setting.Default()}
 			a.Usage.CompletionTokens, a.Settings.MaxTokens, a.Context = 1200, 512, 4096
 			c.change(a)
-			if got := End(a); got == nil || got.Kind != c.kind || got.String() != c.text {
+			if got := End(t.Context(), a); got == nil || got.Kind != c.kind || got.String() != c.text {
 				t.Errorf("got %+v, want %s: %s", got, c.kind, c.text)
 			}
 		})
 	}
-	if got := End(&live.Answer{State: live.Writing}); got != nil {
+	if got := End(t.Context(), &live.Answer{State: live.Writing}); got != nil {
 		t.Errorf("an answer that is being written ended: %+v", got)
 	}
 }

@@ -2,7 +2,7 @@ package view
 
 import (
 	"cmp"
-	"fmt"
+	"context"
 	"math"
 	"strconv"
 	"strings"
@@ -14,7 +14,7 @@ import (
 	"m40-llm/handlers/setting"
 	"m40-llm/infer"
 	"m40-llm/infer/sample"
-	"m40-llm/web"
+	"m40-llm/web/lang"
 )
 
 // Sheet is a contact sheet without its answers.
@@ -82,9 +82,9 @@ const PartMark = "\uE000"
 
 // CellOf describes a cell to a reader who has had the first had bytes of its text. first is the first
 // answer of the group.
-func CellOf(c compare.Cell, had int, first *compare.Cell) Cell {
+func CellOf(ctx context.Context, c compare.Cell, had int, first *compare.Cell) Cell {
 	a := &c.Answer
-	v := Cell{Index: c.Index, State: a.State, Text: c.Text[min(had, len(c.Text)):], Tokens: a.Usage.CompletionTokens, Ending: End(a), Note: note(c), Message: c.Message}
+	v := Cell{Index: c.Index, State: a.State, Text: c.Text[min(had, len(c.Text)):], Tokens: a.Usage.CompletionTokens, Ending: End(ctx, a), Note: note(ctx, c), Message: c.Message}
 	if a.Scored > 0 {
 		v.Mean = math.Exp(a.LogProb / float64(a.Scored))
 	}
@@ -102,7 +102,7 @@ func CellOf(c compare.Cell, had int, first *compare.Cell) Cell {
 }
 
 // CellHTML returns Cell.HTML of a cell.
-func CellHTML(c compare.Cell) string {
+func CellHTML(ctx context.Context, c compare.Cell) string {
 	if c.Answer.State.Running() {
 		return ""
 	}
@@ -110,68 +110,67 @@ func CellHTML(c compare.Cell) string {
 	if c.Differs {
 		parts = min(c.SameText, len(c.Text))
 	}
-	return rendered(c.Text, parts)
+	return rendered(ctx, c.Text, parts)
 }
 
 // rendered returns text as HTML, with PartMark at the offset parts unless that is negative or in the middle of markup; "" if
 // text has no markup, and so is shown as it is.
-func rendered(text string, parts int) string {
-	html := markdown.Text(text)
+func rendered(ctx context.Context, text string, parts int) string {
+	html := markdown.Text(ctx, text)
 	if strings.Count(html, "<") == strings.Count(html, "<p>")+strings.Count(html, "</p>")+strings.Count(html, "<br") {
 		return ""
 	}
 	if parts < 0 || strings.Contains(text, PartMark) {
 		return html
 	}
-	if marked := markdown.Text(text[:parts] + PartMark + text[parts:]); strings.Replace(marked, PartMark, "", 1) == html {
+	if marked := markdown.Text(ctx, text[:parts]+PartMark+text[parts:]); strings.Replace(marked, PartMark, "", 1) == html {
 		return marked
 	}
 	return html
 }
 
 // note returns what a cell waits for, or why it failed.
-func note(c compare.Cell) string {
+func note(ctx context.Context, c compare.Cell) string {
 	a := &c.Answer
 	switch p := a.Progress; {
 	case a.Error != nil:
-		return failure.Describe(a.Error).Text
+		return failure.For(ctx, a.Error).Text
 	case c.Reasoning != "" && c.Text == "" && a.State.Running():
-		return "Thinking."
+		return lang.T(ctx, "Thinking.")
 	case a.State != live.Waiting:
 		return ""
 	case p == nil:
-		return "Waiting for the answers before it."
+		return lang.T(ctx, "Waiting for the answers before it.")
 	case p.Pictures != nil:
-		return Looking(p.Pictures) + "."
+		return Looking(ctx, p.Pictures) + "."
 	case p.Queued != nil:
-		return fmt.Sprintf("Number %s in the queue%s.", web.Thousands(p.Queued.Position), Wait(*p.Queued))
+		return lang.T(ctx, "Number %s in the queue%s.", lang.Count(ctx, p.Queued.Position), Wait(ctx, *p.Queued))
 	case p.Loading != nil:
-		return "Waiting until the model is loaded."
+		return lang.T(ctx, "Waiting until the model is loaded.")
 	case p.Prefill != nil && p.Prefill.Total == 0: // another engine, which does not say how many tokens
-		return "Reading the prompt."
+		return lang.T(ctx, "Reading the prompt.")
 	case p.Prefill != nil:
-		return fmt.Sprintf("Reading the prompt: %s of %s tokens.", web.Thousands(p.Prefill.Done), web.Thousands(p.Prefill.Total))
+		return lang.T(ctx, "Reading the prompt: %s of %s tokens.", lang.Count(ctx, p.Prefill.Done), lang.Count(ctx, p.Prefill.Total))
 	}
 	return ""
 }
 
 // Looking says that an answer waits for its pictures.
-func Looking(p *infer.Pictures) string {
+func Looking(ctx context.Context, p *infer.Pictures) string {
 	if p.Total == 1 {
-		return "Reading the picture"
+		return lang.T(ctx, "Reading the picture")
 	}
-	return fmt.Sprintf("Reading picture %d of %d", min(p.Done+1, p.Total), p.Total)
+	return lang.T(ctx, "Reading picture %d of %d", min(p.Done+1, p.Total), p.Total)
 }
 
 // SheetFigures are the figures of a sheet in words.
 type SheetFigures struct {
-	Answers string `json:"answers"` // "12 answers"
-	Prompt  string `json:"prompt"`  // what reading the prompt has taken
-	States  string `json:"states"`  // "9 done, 1 writing, 2 waiting"
+	Prompt string `json:"prompt"` // what reading the prompt has taken
+	States string `json:"states"` // "9 done, 1 writing, 2 waiting"
 }
 
 // FiguresOf sums up the cells of a sheet.
-func FiguresOf(cells []compare.Cell) SheetFigures {
+func FiguresOf(ctx context.Context, cells []compare.Cell) SheetFigures {
 	var done, writing, waiting, started, prompt, computed, whole int
 	for _, c := range cells {
 		switch c.Answer.State {
@@ -187,21 +186,21 @@ func FiguresOf(cells []compare.Cell) SheetFigures {
 			prompt, computed, whole = u.PromptTokens, computed+u.PromptTokens-u.CachedTokens, whole+u.PromptTokens
 		}
 	}
-	f := SheetFigures{Answers: web.Counted(len(cells), "answer")}
+	var f SheetFigures
 	switch {
 	case started > 1 && computed == whole:
-		f.Prompt = fmt.Sprintf("prompt of %s, too short to be shared", web.Counted(prompt, "token"))
+		f.Prompt = lang.N(ctx, prompt, "prompt of %s token, too short to be shared", "prompt of %s tokens, too short to be shared", lang.Count(ctx, prompt))
 	case started == 1:
-		f.Prompt = fmt.Sprintf("prompt of %s", web.Counted(prompt, "token"))
+		f.Prompt = lang.N(ctx, prompt, "prompt of %s token", "prompt of %s tokens", lang.Count(ctx, prompt))
 	case started > 1:
-		f.Prompt = fmt.Sprintf("prompt of %s: %s computed for %s answers, %s if each read it alone", web.Counted(prompt, "token"), web.Thousands(computed), web.Thousands(started), web.Thousands(whole))
+		f.Prompt = lang.N(ctx, prompt, "prompt of %s token, read for %s answers: %s computed instead of %s", "prompt of %s tokens, read for %s answers: %s computed instead of %s", lang.Count(ctx, prompt), lang.Count(ctx, started), lang.Count(ctx, computed), lang.Count(ctx, whole))
 	}
-	count := func(n int, what string) string {
+	count := func(n int, text string) string {
 		if n == 0 {
 			return ""
 		}
-		return web.Thousands(n) + " " + what
+		return lang.T(ctx, text, lang.Count(ctx, n))
 	}
-	f.States = cmp.Or(Joined(", ", count(done, "done"), count(writing, "writing"), count(waiting, "waiting")), "none")
+	f.States = cmp.Or(Joined(", ", count(done, lang.Key("%s done")), count(writing, lang.Key("%s writing")), count(waiting, lang.Key("%s waiting"))), lang.T(ctx, "none"))
 	return f
 }

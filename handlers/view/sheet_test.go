@@ -6,6 +6,7 @@ import (
 
 	"m40-llm/handlers/compare"
 	"m40-llm/handlers/live"
+	"m40-llm/infer/record"
 )
 
 func TestAnAnswerOfASheetThatHasEndedIsRendered(t *testing.T) {
@@ -27,7 +28,27 @@ func TestAnAnswerOfASheetThatHasEndedIsRendered(t *testing.T) {
 		if c.running {
 			cell.Answer.State = live.Writing
 		}
-		if got := CellHTML(cell); got != c.want && strings.TrimSpace(got) != strings.TrimSpace(c.want) {
+		if got := CellHTML(t.Context(), cell); got != c.want && strings.TrimSpace(got) != strings.TrimSpace(c.want) {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestASheetSaysWhatReadingThePromptHasTaken(t *testing.T) {
+	for name, c := range map[string]struct {
+		answers []record.Usage
+		want    string
+	}{
+		"nothing before an answer has read it":                     {[]record.Usage{{}, {}}, ""},
+		"its length if one answer has read it":                     {[]record.Usage{{PromptTokens: 26}, {}}, "prompt of 26 tokens"},
+		"that answers share it":                                    {[]record.Usage{{PromptTokens: 100}, {PromptTokens: 100, CachedTokens: 96}}, "prompt of 100 tokens, read for 2 answers: 104 computed instead of 200"},
+		"that it is too short if several answers share none of it": {[]record.Usage{{PromptTokens: 26}, {PromptTokens: 26}}, "prompt of 26 tokens, too short to be shared"},
+	} {
+		cells := make([]compare.Cell, len(c.answers))
+		for i := range cells {
+			cells[i].Answer.Usage = c.answers[i]
+		}
+		if got := FiguresOf(t.Context(), cells).Prompt; got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}

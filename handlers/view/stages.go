@@ -2,12 +2,14 @@ package view
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strconv"
 	"strings"
 
 	"m40-llm/handlers/inspect"
 	"m40-llm/infer/sample"
+	"m40-llm/web/lang"
 )
 
 // Stages is the way of a token through the samplers. Without a source, reason says why it is not known;
@@ -39,19 +41,19 @@ type StageToken struct {
 }
 
 // stageNames are what people call the stages that Params.Samplers does not list.
-var stageNames = map[string]string{"mask": "Banned text", "logit_bias": "Bias", "mirostat": "Mirostat"}
+var stageNames = map[string]string{"mask": lang.Key("Banned text"), "logit_bias": lang.Key("Bias"), "mirostat": "Mirostat"}
 
 // StagesOf describes the way of a token.
-func StagesOf(m *inspect.Microscope) Stages {
-	v := Stages{Source: m.Source, Reason: m.Reason, Ask: m.NeedsAsk, Loaded: m.Loaded}
+func StagesOf(ctx context.Context, m *inspect.Microscope) Stages {
+	v := Stages{Source: m.Source, Reason: lang.Message(ctx, m.Reason), Ask: m.NeedsAsk, Loaded: m.Loaded}
 	if m.Choice == nil {
 		return v
 	}
 	v.Drawn = m.Choice.Drawn
-	v.Stages = []Stage{{Name: "Model", Kept: m.Choice.Drawn.Of}}
+	v.Stages = []Stage{{Name: lang.T(ctx, "Model"), Kept: m.Choice.Drawn.Of}}
 	for _, s := range m.Choice.Stages {
 		v.Stages = append(v.Stages, Stage{
-			Name: cmp.Or(stageNames[s.Name], sample.StageLabel(s.Name)), Value: stageValue(s.Name, m.Params), Kept: s.Kept, Removed: s.Removed,
+			Name: lang.T(ctx, cmp.Or(stageNames[s.Name], sample.StageLabel(s.Name))), Value: stageValue(s.Name, m.Params), Kept: s.Kept, Removed: s.Removed,
 			Moves: s.Name == "logit_bias" || s.Name == "penalties" || s.Name == "dry" || s.Name == "temperature" && (m.Params.Temperature > 0 || m.Params.DynatempRange > 0),
 		})
 	}

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"m40-llm/handlers/failure"
 	"m40-llm/infer"
 	"m40-llm/web"
+	"m40-llm/web/lang"
 )
 
 // noControls are the keys of infer.Upstream.Lacks whose controls are not grey: the panel has none for tokens and ranges,
@@ -15,7 +17,7 @@ import (
 var noControls = []string{"seed", "tokens", "range"}
 
 // Lacks describes what another engine cannot do; it is empty for an exact one. label returns what the page calls a setting.
-func Lacks(up *infer.Upstream, label func(key string) string) (l web.Lacks) {
+func Lacks(ctx context.Context, up *infer.Upstream, label func(key string) string) (l web.Lacks) {
 	var reasons []string
 	named := map[string][]string{} // settings by reason
 	for _, setting := range slices.Sorted(maps.Keys(up.Lacks)) {
@@ -29,14 +31,14 @@ func Lacks(up *infer.Upstream, label func(key string) string) (l web.Lacks) {
 		}
 	}
 	for _, reason := range reasons {
-		text := "the engine " + reason
+		text := failure.Sentence(ctx, "the engine "+reason)
 		if settings := named[reason]; len(settings) > 0 {
-			text += ": " + strings.Join(settings, ", ")
+			text = strings.TrimSuffix(text, ".") + ": " + strings.Join(settings, ", ") + "."
 		}
-		l.Reasons = append(l.Reasons, failure.Sentence(text))
+		l.Reasons = append(l.Reasons, text)
 	}
 	if len(l.Settings) > 0 {
-		l.Reasons = append([]string{"Grey settings have no effect at " + strings.Join(up.Servers, ", ") + "."}, l.Reasons...)
+		l.Reasons = append([]string{lang.T(ctx, "Grey settings have no effect at %s.", strings.Join(up.Servers, ", "))}, l.Reasons...)
 	}
 	return l
 }

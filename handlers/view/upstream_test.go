@@ -13,7 +13,7 @@ func TestWhatAnEngineLacksIsSaidOnceForEachReasonWithTheSettings(t *testing.T) {
 		"top_k": "does not list this in /props", "min_p": "does not list this in /props", "banned_strings": "cannot ban strings",
 		"range": "gets the nearest value", "tokens": "shows no tokens", "seed": "ignores the seed",
 	}}
-	l := Lacks(up, strings.ToUpper)
+	l := Lacks(t.Context(), up, strings.ToUpper)
 	want := []string{
 		"Grey settings have no effect at a:1, b:2.", "The engine cannot ban strings: BANNED_STRINGS.", "The engine does not list this in /props: MIN_P, TOP_K.",
 		"The engine gets the nearest value.", "The engine ignores the seed.", "The engine shows no tokens.",
@@ -21,7 +21,7 @@ func TestWhatAnEngineLacksIsSaidOnceForEachReasonWithTheSettings(t *testing.T) {
 	if !slices.Equal(l.Reasons, want) || !slices.Equal(l.Settings, []string{"banned_strings", "min_p", "top_k"}) {
 		t.Errorf("got %q for %q", l.Reasons, l.Settings)
 	}
-	if l := Lacks(&infer.Upstream{Exact: true}, strings.ToUpper); len(l.Reasons)+len(l.Settings) != 0 {
+	if l := Lacks(t.Context(), &infer.Upstream{Exact: true}, strings.ToUpper); len(l.Reasons)+len(l.Settings) != 0 {
 		t.Errorf("an engine that lacks nothing has %+v", l)
 	}
 }

@@ -34,6 +34,8 @@ const (
 	maxAddresses = 1024           // whose use of a day is counted apart
 	atOnce       = 2              // answers of one address at the same time; more wait
 	together     = 20             // all visitors together may use so many times the limits of one address
+	dayPictures  = 100_000_000    // bytes of pictures from one address a day: they are in memory as long as their chats
+	allPictures  = 500_000_000    // bytes of pictures of all visitors together a day
 	idle         = 12 * time.Hour // a visitor ends after so long without a request
 	replaceable  = time.Hour      // a visitor of whom nothing was heard for so long ends if there are too many
 )
@@ -81,7 +83,7 @@ type Service struct {
 	opt   Options
 	used  *quota.Counts // by address
 	all   *quota.Counts // of all together
-	turns quota.Turns   // by address
+	slots quota.Slots   // by address
 
 	mu       sync.Mutex
 	settings Settings
@@ -316,12 +318,12 @@ func (s *Service) of(id string) (from string, l quota.Limits, ok bool) {
 }
 
 // Left says what a visitor may still use today.
-func (s *Service) Left(who access.Principal) string {
+func (s *Service) Left(ctx context.Context, who access.Principal) string {
 	from, l, ok := s.of(who.Owner)
 	if !ok {
 		return ""
 	}
-	return s.used.Left(from, l).String()
+	return s.used.Left(from, l).Text(ctx)
 }
 
 // Limited returns a function like generate that generates no more answers of visitors than their limits allow. The request's Client
@@ -332,7 +334,7 @@ func (s *Service) Limited(generate func(context.Context, infer.Request) iter.Seq
 			return generate(ctx, r)
 		}
 		return func(yield func(infer.Event, error) bool) {
-			from, release, err := s.turn(ctx, r.Client)
+			from, release, err := s.acquire(ctx, r.Client)
 			if err != nil {
 				yield(infer.Event{}, err)
 				return
@@ -343,17 +345,33 @@ func (s *Service) Limited(generate func(context.Context, infer.Request) iter.Seq
 	}
 }
 
-// turn waits until another answer of a visitor's address may be generated, and returns the address.
-func (s *Service) turn(ctx context.Context, id string) (from string, release func(), err error) {
+// Picture counts a picture of so many bytes that a visitor uploads, and returns an error beyond the limits of a day. Others have
+// no limit here.
+func (s *Service) Picture(who access.Principal, bytes int) error {
+	if !access.IsVisitor(who.Owner) {
+		return nil
+	}
+	from, _, ok := s.of(who.Owner)
+	if !ok {
+		return ErrUnknown
+	}
+	if err := s.used.Picture(from, quota.Yours, bytes, quota.Limits{Pictures: dayPictures}); err != nil {
+		return err
+	}
+	return s.all.Picture("", quota.OfVisitors, bytes, quota.Limits{Pictures: allPictures})
+}
+
+// acquire waits until another answer of a visitor's address may be generated, and returns the address.
+func (s *Service) acquire(ctx context.Context, id string) (from string, release func(), err error) {
 	for {
 		from, _, ok := s.of(id)
 		if !ok {
 			return "", nil, ErrUnknown
 		}
-		freed, ok := s.turns.Take(from, atOnce)
+		freed, ok := s.slots.Take(from, atOnce)
 		if ok {
 			activity.AtLimit(ctx, 0)
-			return from, func() { s.turns.Release(from) }, nil
+			return from, func() { s.slots.Release(from) }, nil
 		}
 		activity.AtLimit(ctx, atOnce)
 		select {
@@ -364,25 +382,20 @@ func (s *Service) turn(ctx context.Context, id string) (from string, release fun
 	}
 }
 
-const (
-	yours = "your"
-	allOf = "for all visitors together, the"
-)
-
 // begin counts an answer of an address, and of all visitors.
 func (s *Service) begin(from string) error {
 	l := s.Settings().limits()
-	if err := s.used.Begin(from, yours, l); err != nil {
+	if err := s.used.Begin(from, quota.Yours, l); err != nil {
 		return err
 	}
-	return s.all.Begin("", allOf, l.Times(together))
+	return s.all.Begin("", quota.OfVisitors, l.Times(together))
 }
 
 // token counts a token of an answer.
 func (s *Service) token(from string) error {
 	l := s.Settings().limits()
-	if err := s.used.Token(from, yours, l); err != nil {
+	if err := s.used.Token(from, quota.Yours, l); err != nil {
 		return err
 	}
-	return s.all.Token("", allOf, l.Times(together))
+	return s.all.Token("", quota.OfVisitors, l.Times(together))
 }

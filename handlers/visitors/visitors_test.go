@@ -261,7 +261,7 @@ func TestLimited_CountsByAddressUntilMidnight(t *testing.T) {
 		if n != step.come || code(t, err) != step.code {
 			t.Errorf("%s: got %d tokens and %v, want %d", step.name, n, err, step.come)
 		}
-		if left := s.Left(who); left != step.left {
+		if left := s.Left(t.Context(), who); left != step.left {
 			t.Errorf("%s: got %q, want %q", step.name, left, step.left)
 		}
 	}
@@ -285,12 +285,47 @@ func TestLimited_AllVisitorsTogetherHaveALimit(t *testing.T) {
 	}
 }
 
+func TestPicture_RefusesBytesBeyondTheDay(t *testing.T) {
+	s, clock, _ := open(t, 9, 90)
+	addresses := make([]netip.Addr, 7)
+	for i := range addresses {
+		addresses[i] = netip.MustParseAddr(fmt.Sprintf("192.168.1.%d", 20+i))
+	}
+	for _, step := range []struct {
+		name    string
+		from    netip.Addr
+		hours   int
+		bytes   int
+		refusal string // part of it; empty: there is none
+	}{
+		{"all but one byte", addresses[0], 0, dayPictures - 1, ""},
+		{"with another cookie, a byte too many", addresses[0], 0, 2, "your 100 MB for pictures of today have 1 B left, and this one has 2 B; there are new ones in 4 hours"},
+		{"the last byte", addresses[0], 0, 1, ""},
+		{"at a second address", addresses[1], 0, dayPictures, ""},
+		{"at a third address", addresses[2], 0, dayPictures, ""},
+		{"at a fourth address", addresses[3], 0, dayPictures, ""},
+		{"at a fifth address", addresses[4], 0, dayPictures, ""},
+		{"at a sixth address", addresses[5], 0, 1, "for all visitors together, the 500 MB for pictures of today have 0 B left"},
+		{"after midnight", addresses[0], 4, 1, ""},
+	} {
+		clock.now = time.Date(2026, 11, 29, 20+step.hours, 0, 0, 0, time.UTC)
+		who, _ := enter(t, s, step.from)
+		err := s.Picture(who, step.bytes)
+		if step.refusal == "" && err != nil || step.refusal != "" && (code(t, err) != fault.CodeDayUsed || !strings.Contains(err.Error(), step.refusal)) {
+			t.Errorf("%s: got %v, want %q", step.name, err, step.refusal)
+		}
+	}
+	if err := s.Picture(access.Local, 2*allPictures); err != nil {
+		t.Errorf("the owner of the server got %v", err)
+	}
+}
+
 func TestLimited_AnswersOfAnAddressBeyondTheFirstWait(t *testing.T) {
 	s, _, _ := open(t, 50, 1000)
-	begun, end := make(chan string, 9), make(chan struct{})
+	started, end := make(chan string, 9), make(chan struct{})
 	generate := s.Limited(func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 		return func(func(infer.Event, error) bool) {
-			begun <- r.Client
+			started <- r.Client
 			<-end
 		}
 	})
@@ -307,11 +342,11 @@ func TestLimited_AnswersOfAnAddressBeyondTheFirstWait(t *testing.T) {
 	c, _ := enter(t, s, laptop)
 	for range atOnce {
 		ask(a)
-		<-begun
+		<-started
 	}
 	ask(b) // waits
 	ask(c)
-	if who := <-begun; who != c.Owner {
+	if who := <-started; who != c.Owner {
 		t.Errorf("%s began, of the address that has %d answers already", who, atOnce)
 	}
 	for range atOnce + 2 {
@@ -320,7 +355,7 @@ func TestLimited_AnswersOfAnAddressBeyondTheFirstWait(t *testing.T) {
 	for range atOnce + 2 {
 		<-done
 	}
-	if who := <-begun; who != b.Owner {
+	if who := <-started; who != b.Owner {
 		t.Errorf("%s began last", who)
 	}
 }

@@ -178,6 +178,7 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 		MaxRows:   max(b.rows, o.Parallel),
 		MaxOut:    max(o.Parallel, 1+maxDraft),
 		Context:   longest + after,
+		Prompts:   true,
 		PackLater: true,
 		Progress: func(p model.Progress) {
 			if p.KernelsTotal > 0 {
@@ -192,7 +193,7 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 	}
 	r.LoadSeconds = time.Since(begin).Seconds()
 	info = dev.Info() // with what is known since programs were compiled
-	r.Decode, r.DecodeReason = info.Decode, info.DecodeReason
+	r.Decode, r.DecodeReason, r.Path = info.Decode, info.DecodeReason, info.Path
 	if err := b.run(&r); err != nil {
 		return r, err
 	}
@@ -514,17 +515,21 @@ func (b *rounds) prefill(n int) error { return b.prefillFrom(0, n) }
 
 // prefillFrom is prefill for positions from to to-1.
 func (b *rounds) prefillFrom(from, to int) error {
-	for begin := from; begin < to; begin += b.rows {
+	for begin, end := from, from; begin < to; begin = end {
 		if err := b.ctx.Err(); err != nil {
 			return err
 		}
+		end = min(begin+b.rows, to)
 		batch := &device.Batch{Tables: b.tables(1), States: states(1)}
-		for pos := begin; pos < min(begin+b.rows, to); pos++ {
+		if b.model.OwnPrompts() && to-from > 1 && begin < to-1 { // as in the engine, the last row is one of the answer
+			end, batch.Prompt = min(end, to-1), true
+		}
+		for pos := begin; pos < end; pos++ {
 			batch.Tokens = append(batch.Tokens, b.token(pos))
 			batch.Pos = append(batch.Pos, int32(pos))
 			batch.Seq = append(batch.Seq, 0)
 		}
-		if begin+b.rows >= to {
+		if end == to {
 			batch.Out = []int32{int32(len(batch.Tokens) - 1)}
 		}
 		if err := b.model.Forward(batch); err != nil {

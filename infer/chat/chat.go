@@ -117,6 +117,10 @@ type Input struct {
 
 	Reasoning ReasoningForm // how templates receive ReasoningContent
 
+	// Picture is what marks a picture in the text of a message, for templates that take no lists of texts and pictures: a text
+	// of the template. Empty: messages with pictures are such lists.
+	Picture string
+
 	// NullContent sets the content of messages with tool calls and no content to null
 	// instead of the empty string, for templates that require it.
 	NullContent bool
@@ -169,7 +173,7 @@ func (t *Template) renderInput(ctx context.Context, in Input, from *origins, l j
 	}
 	messages := &jinja.List{}
 	for i, m := range in.Messages {
-		v, err := m.value(from, in.NullContent, in.Reasoning)
+		v, err := m.value(from, in)
 		if err != nil {
 			return jinja.Text{}, fmt.Errorf("message %d: %w", i, err)
 		}
@@ -226,15 +230,18 @@ func setJSON(vars *jinja.Dict, name string, raw json.RawMessage) error {
 }
 
 // value returns the message as templates see it, and adds the origins of its texts to from.
-func (m Message) value(from *origins, nullContent bool, reasoning ReasoningForm) (jinja.Value, error) {
+func (m Message) value(from *origins, in Input) (jinja.Value, error) {
 	own := messageOrigins{content: from.next()}
 	d := jinja.NewDict()
 	d.Set("role", callerText(m.Role))
 	d.Set("content", jinja.Marked(validText(m.Content), own.content))
-	if len(m.Pictures) > 0 {
+	switch {
+	case len(m.Pictures) > 0 && in.Picture != "":
+		d.Set("content", m.textWith(in.Picture, own.content))
+	case len(m.Pictures) > 0:
 		d.Set("content", m.parts(own.content))
 	}
-	if nullContent && m.Content == "" && len(m.ToolCalls) > 0 {
+	if in.NullContent && m.Content == "" && len(m.ToolCalls) > 0 {
 		d.Set("content", nil)
 	}
 	for _, f := range []struct{ name, s string }{
@@ -245,7 +252,7 @@ func (m Message) value(from *origins, nullContent bool, reasoning ReasoningForm)
 			d.Set(f.name, callerText(f.s))
 		}
 	}
-	reasoning.addTo(d, m, own.content)
+	in.Reasoning.addTo(d, m, own.content)
 	if len(m.ToolCalls) > 0 {
 		if err := setJSON(d, "tool_calls", m.ToolCalls); err != nil {
 			return nil, err

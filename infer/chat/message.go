@@ -17,7 +17,7 @@ type Message struct {
 	ToolCallID       string          `json:"tool_call_id,omitempty"`
 	ToolCalls        json.RawMessage `json:"tool_calls,omitempty"` // array; the order of keys is kept
 
-	// Pictures are files of pictures. Each stands where Content has a PictureMark, in this order.
+	// Pictures are files of pictures. Each belongs where Content has a PictureMark, in this order.
 	Pictures [][]byte `json:"pictures,omitempty"`
 	Details  []Detail `json:"details,omitempty"` // of each of Pictures; empty: Full of all
 }
@@ -53,10 +53,10 @@ func (m *Message) DetailOf(i int) Detail {
 	return Full
 }
 
-// PictureMark stands in Content for a picture: U+FFFC, the object replacement character.
+// PictureMark marks a picture in Content: U+FFFC, the object replacement character.
 const PictureMark = "\uFFFC"
 
-// WithoutPictureMarks returns a text with U+FFFD for each PictureMark that it has, which then stands for no picture.
+// WithoutPictureMarks returns a text with U+FFFD for each PictureMark that it has, which then marks no picture.
 func WithoutPictureMarks(text string) string { return strings.ReplaceAll(text, PictureMark, "\uFFFD") }
 
 // parts returns the content of m, whose texts are from the origin o, as a list of texts and pictures.
@@ -75,6 +75,17 @@ func (m Message) parts(o jinja.Origin) *jinja.List {
 	return parts
 }
 
+// textWith returns the content of m, whose texts are from the origin o, with a text of the template for each picture.
+func (m Message) textWith(picture string, o jinja.Origin) (t jinja.Text) {
+	for i, s := range strings.Split(m.Content, PictureMark) {
+		if i > 0 {
+			t = t.Append(picture, jinja.FromTemplate)
+		}
+		t = t.Append(validText(s), o)
+	}
+	return t
+}
+
 // IsSystem reports whether m is a system prompt.
 func (m Message) IsSystem() bool { return m.Role == "system" || m.Role == "developer" }
 
@@ -86,7 +97,7 @@ var ReasoningFields = []string{"reasoning_content", "thinking", "reasoning"}
 type ReasoningForm struct {
 	Field         string // one of ReasoningFields
 	AsParts       bool   // instead, content is a list of parts: one of type thinking, one of type text
-	Open, Close   string // instead, reasoning stands before the content, between these tags
+	Open, Close   string // instead, reasoning precedes the content, between these tags
 	DropWithCalls bool   // omit reasoning from messages that would have both content and calls
 }
 

@@ -46,6 +46,16 @@ type Pictures struct {
 	Texts       []string // what the model reads in its place, for each picture
 }
 
+// shownIn returns how many pictures a prompt shows.
+func (p Pictures) shownIn(prompt chat.Prompt) (n int) {
+	for _, span := range prompt {
+		if !span.Content {
+			n += strings.Count(span.Text, p.Placeholder)
+		}
+	}
+	return n
+}
+
 // expand replaces the placeholders that the template wrote.
 func (p Pictures) expand(prompt chat.Prompt) (chat.Prompt, error) {
 	if len(p.Texts) == 0 {
@@ -77,7 +87,7 @@ func (p Pictures) expand(prompt chat.Prompt) (chat.Prompt, error) {
 // own text can become special tokens. The caller sets Messages, Tools, Continue, Vars and Now
 // of in; Prompt sets the other fields.
 func (f *Format) Prompt(ctx context.Context, in chat.Input, pictures Pictures) (Prompt, error) {
-	rendered, err := f.conversation(ctx, in)
+	rendered, err := f.withPictures(ctx, in, pictures)
 	if err != nil {
 		return Prompt{}, err
 	}
@@ -89,6 +99,20 @@ func (f *Format) Prompt(ctx context.Context, in chat.Input, pictures Pictures) (
 	}
 	tokens, err := f.encode(ctx, rendered.prompt)
 	return Prompt{rendered.prompt.String(), tokens, rendered.notes}, err
+}
+
+// withPictures renders a conversation. If the template does not show its pictures, it gets them as lines of messages.
+func (f *Format) withPictures(ctx context.Context, in chat.Input, pictures Pictures) (adapted, error) {
+	rendered, err := f.conversation(ctx, in)
+	_, failed := errors.AsType[*TemplateError](err)
+	if n := len(pictures.Texts); n == 0 || err != nil && !failed || err == nil && pictures.shownIn(rendered.prompt) == n {
+		return rendered, err
+	}
+	in.Picture = pictures.Placeholder + "\n"
+	if inLines, err := f.conversation(ctx, in); err == nil && pictures.shownIn(inLines.prompt) == len(pictures.Texts) {
+		return inLines, nil
+	}
+	return rendered, err
 }
 
 // conversation renders a conversation.

@@ -68,7 +68,7 @@ func TestAttentionOverLongSequences(t *testing.T) {
 				t.Run(path, func(t *testing.T) {
 					var first [][]float32
 					for _, v := range []struct{ threads, chunk int }{{1, 64}, {3, 600}, {2, 7}} {
-						d, err := cpu.OpenPath(v.threads, path)
+						d, err := cpu.OpenWith(cpu.Options{Threads: v.threads, Path: path})
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -204,7 +204,7 @@ func TestAttentionInBothDirectionsHasTheSameBitsInAnyOrderOfRows(t *testing.T) {
 				t.Run(path, func(t *testing.T) {
 					var results [2][][]float32
 					for i, threads := range []int{1, 3} {
-						d, err := cpu.OpenPath(threads, path)
+						d, err := cpu.OpenWith(cpu.Options{Threads: threads, Path: path})
 						if err != nil {
 							t.Fatal(err)
 						}

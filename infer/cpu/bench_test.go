@@ -36,7 +36,7 @@ func BenchmarkMatMul(b *testing.B) {
 }
 
 func benchMatMul(b *testing.B, path string, typ gguf.Type, outs, cols, rows int, data [][]byte) {
-	d, err := cpu.OpenPath(0, path)
+	d, err := cpu.OpenWith(cpu.Options{Path: path})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func BenchmarkAttention(b *testing.B) {
 		} {
 			layout := device.KVLayout{Type: m.typ, Blocks: most / device.BlockSize, Layers: m.layers, KVHeads: m.kvHeads, HeadDim: m.dim}
 			b.Run(fmt.Sprintf("%s/%s %s", path, m.model, m.typ), func(b *testing.B) {
-				d, err := cpu.OpenPath(0, path)
+				d, err := cpu.OpenWith(cpu.Options{Path: path})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -176,9 +176,9 @@ func groupBytes(rows int, op device.Op) int64 {
 // attentionFloats returns the scratch of a thread for op, an OpAttention, in floats.
 func attentionFloats(op device.Op) int64 {
 	kv := op.KV.Layout
-	_, behind := op.Attention.Reach()
+	_, after := op.Attention.Reach()
 	group := C.int(op.Attention.Heads / kv.KVHeads)
-	return int64(C.attention_floats(C.attention_rows(group, behind > 0), group, C.int(kv.HeadDim)))
+	return int64(C.attention_floats(C.attention_rows(group, after > 0), group, C.int(kv.HeadDim)))
 }
 
 // operands returns a struct op with the tensors of op.
@@ -260,7 +260,7 @@ func (l *lowering) lower(op device.Op) error {
 	return lower(l, c, op)
 }
 
-// plain lowers operations on single rows that have no parameters beside their tensors.
+// plain lowers operations on single rows that have no parameters besides their tensors.
 func plain(kind C.int32_t) func(*lowering, C.struct_op, device.Op) error {
 	return func(l *lowering, c C.struct_op, op device.Op) error {
 		c.kind = kind
@@ -517,7 +517,7 @@ func (l *lowering) sharesInput(c C.struct_op) bool {
 }
 
 // chunk returns how many rows of a weight a thread takes at a time, a multiple of a panel. They fit
-// in the L2 cache beside the activations, so that the weights are read from memory once for all rows
+// in the L2 cache with the activations, so that the weights are read from memory once for all rows
 // of a batch, and leave enough chunks for all threads.
 func chunk(outs, rowBytes, rows, threads int) int {
 	cached := 64 << 10

@@ -47,7 +47,7 @@ func TestDeviceContract(t *testing.T) {
 		}
 		t.Run(path, func(t *testing.T) {
 			with := func(threads int, path string) func() (device.Device, error) {
-				return func() (device.Device, error) { return cpu.OpenPath(threads, path) }
+				return func() (device.Device, error) { return cpu.OpenWith(cpu.Options{Threads: threads, Path: path}) }
 			}
 			variants := []func() (device.Device, error){with(1, path), with(3, path)}
 			if path == cpu.Paths()[0] || fixtures.Torture() { // the same code on every path

@@ -119,11 +119,6 @@ type Options struct {
 // threads: as many as the process may use at once.
 func Open(threads int) (device.Device, error) { return OpenWith(Options{Threads: threads}) }
 
-// OpenPath is Open on a given number path.
-func OpenPath(threads int, path string) (device.Device, error) {
-	return OpenWith(Options{Threads: threads, Path: path})
-}
-
 // Paths lists the number paths that this processor supports, fastest first. A number path is a set
 // of kernels that determines the bits of results: avx512vbmi, avx512vnni, avx512bw, avxvnni, avx2, f16c, avx, sse41, neon or portable. avx512bw is for
 // processors with AVX-512 without VNNI (Skylake-X), f16c for those with AVX and F16C (Ivy Bridge), avx for those with AVX alone (Sandy
@@ -489,7 +484,7 @@ func (d *cpu) alloc(bytes int64) (unsafe.Pointer, error) {
 	return m.data, err
 }
 
-// grow makes m at least bytes bytes large; its content is not kept.
+// grow makes m at least bytes bytes large; its content is lost.
 func (m *memory) grow(bytes int64) error {
 	if m.bytes >= bytes {
 		return nil

@@ -17,7 +17,7 @@ import (
 func onEveryPath(t *testing.T, threads int, test func(t *testing.T, d device.Device)) {
 	for _, path := range cpu.Paths() {
 		t.Run(path, func(t *testing.T) {
-			d, err := cpu.OpenPath(threads, path)
+			d, err := cpu.OpenWith(cpu.Options{Threads: threads, Path: path})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -17,7 +17,7 @@ import (
 func TestOpenSaysWhatItFound(t *testing.T) {
 	for _, path := range cpu.Paths() {
 		t.Run(path, func(t *testing.T) {
-			d, err := cpu.OpenPath(3, path)
+			d, err := cpu.OpenWith(cpu.Options{Threads: 3, Path: path})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -51,7 +51,7 @@ func TestOpenRefusesWhatItCannotDo(t *testing.T) {
 		{"a path that does not exist", 1, "mmx", `"mmx"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if _, err := cpu.OpenPath(c.threads, c.path); err == nil || !strings.Contains(err.Error(), c.says) {
+			if _, err := cpu.OpenWith(cpu.Options{Threads: c.threads, Path: c.path}); err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v", err)
 			}
 		})

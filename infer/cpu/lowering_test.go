@@ -55,7 +55,7 @@ type randomProgram struct {
 }
 
 func newRandomProgram(t *testing.T, path string, threads int, seed uint64, width, rows, vocab int) randomProgram {
-	d, err := cpu.OpenPath(threads, path)
+	d, err := cpu.OpenWith(cpu.Options{Threads: threads, Path: path})
 	if err != nil {
 		t.Fatal(err)
 	}

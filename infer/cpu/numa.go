@@ -114,7 +114,7 @@ func (n *numa) spread(p unsafe.Pointer, bytes int64) {
 }
 
 // placeWeights places the packed weights of products where a program's threads read them. Weights that another program placed stay there: the
-// shares of the threads are the same but for rounding. Which experts a row chooses nobody knows before, so those are spread.
+// shares of the threads are the same but for rounding. Which experts a row chooses is not known before, so those are spread.
 func (l *lowering) placeWeights() {
 	n := l.device.numa
 	if n == nil {

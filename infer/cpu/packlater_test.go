@@ -19,7 +19,7 @@ type packingLater struct {
 }
 
 func openPackingLater(threads int, path string) (*packingLater, error) {
-	d, err := cpu.OpenPath(threads, path)
+	d, err := cpu.OpenWith(cpu.Options{Threads: threads, Path: path})
 	if err == nil {
 		d.(device.Packer).PackLater()
 	}
@@ -72,7 +72,7 @@ func TestPackReplacesViewsPieceByPiece(t *testing.T) {
 	}
 	for _, path := range cpu.Paths() {
 		t.Run(path, func(t *testing.T) {
-			atOnce, err := cpu.OpenPath(2, path)
+			atOnce, err := cpu.OpenWith(cpu.Options{Threads: 2, Path: path})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -41,7 +41,7 @@ func TestPathsOfTheSameOrderMultiplyOddSizesToTheSameBits(t *testing.T) {
 
 // product returns the outputs of random rows times a random weight.
 func product(t *testing.T, path string, typ gguf.Type, rows, outs int, scale float64) (all []float32) {
-	d, err := cpu.OpenPath(1, path)
+	d, err := cpu.OpenWith(cpu.Options{Threads: 1, Path: path})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"m40-llm/cudakern"
 	"m40-llm/infer/device"
@@ -12,27 +13,43 @@ import (
 
 // Steps are started without waiting for those before: the stream has them in their order, so that one copy of the
 // inputs, the activations and the results on the GPU suffices. What the host writes and reads has a slot for each of
-// the steps that may be started: the inputs, the results, and an event behind them. A step ahead copies the tokens
+// the steps that may be started: the inputs, the results, and an event after them. A step ahead copies the tokens
 // that the step before drew into its inputs. It would overwrite the logits of that step, so they are copied first.
-//
-// Steps of a resident kernel (resident.go) are in the same order: the kernel is launched in the stream, and leaves before
-// anything else is enqueued there.
 
 // depth is how many steps may be started and not waited for.
 const depth = 5
 
 // flight is a step that was started.
 type flight struct {
-	number int  // of the steps of the device, from 0
-	outs   int  // output rows
-	drawn  int  // those that drew a token
-	kept   bool // the logits were copied
-
-	ran     *executable // if the resident kernel computes it; else nil
-	command uint32
+	number int             // of the steps of the device, from 0
+	outs   int             // output rows
+	drawn  int             // those that drew a token
+	saved  bool            // the logits are copied
+	copied *cudakern.Event // when they are; nil: with the results
+	runner runner
 }
 
 func (f flight) slot() int { return f.number % depth }
+
+// runner runs the steps of a program.
+type runner interface {
+	// start starts a step. The first ahead rows have the tokens that the step before drew; inputs has the rest.
+	start(f *flight, inputs []byte, ahead int) error
+
+	// wait returns when the results are in the slot of the step.
+	wait(f flight) error
+
+	// profile runs the last step again, rounds times, and returns the times of each launch.
+	profile(rounds int) ([][]time.Duration, error)
+}
+
+// runner returns what runs the steps of x.
+func (x *executable) runner() runner {
+	if x.resident != nil && x.device.residents.chosen != device.DecodeGraph {
+		return x.resident
+	}
+	return graphRunner{x}
+}
 
 // pipeline is the state of the steps.
 type pipeline struct {
@@ -92,7 +109,7 @@ func (d *cuda) Start(e device.Executable, b *device.Batch) (err error) {
 // start enqueues a step.
 func (x *executable) start(b *device.Batch) error {
 	d, n := x.device, len(x.device.started)
-	f := flight{number: d.next, outs: len(b.Out), drawn: len(b.Draws)}
+	f := flight{number: d.next, outs: len(b.Out), drawn: len(b.Draws), runner: x.runner()}
 	switch {
 	case n >= min(depth, len(x.inputs.hosts)):
 		return fmt.Errorf("%d steps were started and not waited for", n)
@@ -103,15 +120,10 @@ func (x *executable) start(b *device.Batch) error {
 	if err != nil {
 		return err
 	}
-	resides := x.resides()
-	if !resides {
-		err = d.yield()
-	}
-	if err == nil && n > 0 && d.started[n-1].ran == nil {
-		err = d.keep(&d.started[n-1]) // in the stream, so before a resident kernel
-	}
-	if err != nil {
-		return err
+	if n > 0 && !d.started[n-1].saved {
+		if err := d.saveLogits(&d.started[n-1]); err != nil {
+			return err
+		}
 	}
 	for _, r := range d.reduced {
 		r.copied[f.slot()] = 0
@@ -120,20 +132,20 @@ func (x *executable) start(b *device.Batch) error {
 	if b.Ahead {
 		ahead = len(b.Tokens)
 	}
-	if resides {
-		err = x.push(&f, words, ahead)
-	} else {
-		err = x.enqueue(f, words, ahead)
-	}
-	if err == nil {
+	if err = f.runner.start(&f, words, ahead); err == nil {
 		d.started, d.next = append(d.started, f), d.next+1
 	}
 	return err
 }
 
-// enqueue enqueues a step with the graph.
-func (x *executable) enqueue(f flight, inputs []byte, ahead int) error {
+// graphRunner launches the graph of a program for each step.
+type graphRunner struct{ *executable }
+
+func (x graphRunner) start(f *flight, inputs []byte, ahead int) error {
 	d, s := x.device, x.device.stream
+	if err := d.begin(); err != nil {
+		return err
+	}
 	if err := s.Upload(x.inputs.step.Rows, inputs); err != nil {
 		return err
 	}
@@ -153,17 +165,19 @@ func (x *executable) enqueue(f flight, inputs []byte, ahead int) error {
 	return s.Record(d.done[f.slot()])
 }
 
-// keep copies the logits of the newest step, because the next one overwrites them.
-func (d *cuda) keep(f *flight) error {
+func (x graphRunner) wait(f flight) error { return x.device.done[f.slot()].Sync() }
+
+// saveLogits copies the logits of the newest step, because the next one overwrites them.
+func (d *cuda) saveLogits(f *flight) error {
 	for _, r := range d.reduced {
 		if rows := r.copied[f.slot()]; rows > 0 {
-			if err := d.stream.Copy(r.keptAt(f.slot()), r.logits, 4*int64(rows)*int64(r.vocab)); err != nil {
+			if err := d.stream.Copy(r.savedAt(f.slot()), r.logits, 4*int64(rows)*int64(r.vocab)); err != nil {
 				return err
 			}
 		}
 	}
-	f.kept = true
-	return d.stream.Record(d.copy[f.slot()])
+	f.saved, f.copied = true, d.copy[f.slot()]
+	return d.stream.Record(f.copied)
 }
 
 // Wait implements device.Pipelined.
@@ -177,12 +191,7 @@ func (d *cuda) Wait() (err error) {
 	}
 	d.current = d.started[0]
 	d.started = slices.Delete(d.started, 0, 1)
-	if d.current.ran != nil {
-		err = d.take(d.current)
-	} else {
-		err = d.done[d.current.slot()].Sync()
-	}
-	if err != nil {
+	if err := d.current.runner.wait(d.current); err != nil {
 		return fmt.Errorf("cuda: %w", err)
 	}
 	return nil
@@ -197,19 +206,19 @@ func (d *cuda) Drawn(logits device.Tensor, row int) (int32, error) {
 	return found.Drawn, err
 }
 
-// readKept reads rows of logits of the step that was last waited for from their copy. read is false if there is none,
+// readSaved reads rows of logits of the step that was last waited for from their copy. read is false if there is none,
 // because no other step was started.
-func (d *cuda) readKept(dst []float32, t device.Tensor, row int) (read bool, err error) {
+func (d *cuda) readSaved(dst []float32, t device.Tensor, row int) (read bool, err error) {
 	r := d.reduced[t.ID]
-	if !d.current.kept || r == nil {
+	if !d.current.saved || r == nil {
 		return false, nil
 	}
 	if rows := len(dst) / t.Cols; row+rows > r.copied[d.current.slot()] {
 		return false, fmt.Errorf("the last step computed no logits for rows %d to %d", row, row+rows-1)
 	}
-	at := r.keptAt(d.current.slot()) + cudakern.Ptr(4*row*t.Cols)
-	if d.current.ran == nil {
-		err = d.side.Wait(d.copy[d.current.slot()])
+	at := r.savedAt(d.current.slot()) + cudakern.Ptr(4*row*t.Cols)
+	if d.current.copied != nil {
+		err = d.side.Wait(d.current.copied)
 	}
 	if err == nil {
 		err = d.side.Download(bytesOf(dst), at)

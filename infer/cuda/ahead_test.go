@@ -289,7 +289,7 @@ func TestStepsAheadThatAreImpossibleAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused("behind a step that draws nothing", "draws no tokens", one(func(b *device.Batch) { b.Ahead = true }))
+	refused("after a step that draws nothing", "draws no tokens", one(func(b *device.Batch) { b.Ahead = true }))
 	var tickets []model.Ticket
 	for range m.Depth() - 1 {
 		ticket, err := m.Submit(one(draws))
@@ -300,7 +300,7 @@ func TestStepsAheadThatAreImpossibleAreRefused(t *testing.T) {
 	}
 	refused("more steps than the device takes", "not been collected", one(draws))
 	if err := m.Forward(one(draws)); err == nil {
-		t.Error("a step was computed beside those that were started")
+		t.Error("a step was computed in addition to those that were started")
 	}
 	for _, ticket := range append([]model.Ticket{first}, tickets...) {
 		if _, err := m.Drawn(0); err == nil {

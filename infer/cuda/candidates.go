@@ -16,12 +16,11 @@ type reduced struct {
 	copied [depth]int // rows that the step in the slot copied to the host
 	rows   int        // most
 
-	// The logits that the results are of, and copies of them by slot: of the steps of the resident kernel, and
-	// of those behind which another one was started.
-	logits   cudakern.Ptr
-	vocab    int
-	kept     cudakern.Ptr
-	keptRows int // of a slot
+	// The logits that the results are of, and copies of them by slot: of the steps after which another one was started.
+	logits    cudakern.Ptr
+	vocab     int
+	saved     cudakern.Ptr
+	savedRows int // of a slot
 }
 
 // candidates adds the launch that reduces the rows of op.X.
@@ -51,13 +50,13 @@ func (d *cuda) reducedOf(logits device.Tensor) (*reduced, error) {
 		return nil, err
 	}
 	bytes := int64(logits.Rows) * cudakern.CandidateBytes
-	r := &reduced{rows: logits.Rows, logits: x.rows, vocab: logits.Cols, keptRows: keptRows(logits)}
+	r := &reduced{rows: logits.Rows, logits: x.rows, vocab: logits.Cols, savedRows: savedRows(logits)}
 	r.at, err = d.memory.alloc(bytes)
 	for i := 0; i < depth && err == nil; i++ {
 		r.hosts[i], err = d.allocHost(int(bytes))
 	}
 	if err == nil {
-		r.kept, err = d.memory.alloc(keptBytes(logits))
+		r.saved, err = d.memory.alloc(savedBytes(logits))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("candidates of %d rows: %w", logits.Rows, err)
@@ -66,17 +65,17 @@ func (d *cuda) reducedOf(logits device.Tensor) (*reduced, error) {
 	return r, nil
 }
 
-// keptRows is how many rows of logits are copied to a slot, at most.
-func keptRows(logits device.Tensor) int { return min(logits.Rows, device.MaxDraws) }
+// savedRows is how many rows of logits are copied to a slot, at most.
+func savedRows(logits device.Tensor) int { return min(logits.Rows, device.MaxDraws) }
 
-// keptBytes is the size of the copies of logits, for all slots.
-func keptBytes(logits device.Tensor) int64 {
-	return depth * 4 * int64(keptRows(logits)) * int64(logits.Cols)
+// savedBytes is the size of the copies of logits, for all slots.
+func savedBytes(logits device.Tensor) int64 {
+	return depth * 4 * int64(savedRows(logits)) * int64(logits.Cols)
 }
 
-// keptAt returns where the copy of a slot begins.
-func (r *reduced) keptAt(slot int) cudakern.Ptr {
-	return r.kept + cudakern.Ptr(slot*4*r.keptRows*r.vocab)
+// savedAt returns where the copy of a slot begins.
+func (r *reduced) savedAt(slot int) cudakern.Ptr {
+	return r.saved + cudakern.Ptr(slot*4*r.savedRows*r.vocab)
 }
 
 // download enqueues the copy of the first rows results to the host memory of a slot.

@@ -18,7 +18,7 @@ type executable struct {
 
 	launches []launch
 	graph    *cudakern.Executable // of launches
-	walk     *cudakern.Walk       // of launches, if the resident kernel can run them instead of the graph; else nil
+	resident *residentProgram     // of launches; nil: the graph runs them
 
 	reduced []*reduced // candidates that every step copies to the host
 }
@@ -67,12 +67,12 @@ func (d *cuda) compile(p *device.Program) (*executable, error) {
 	if progress == nil || d.context.Properties().HasCode() {
 		progress = func(done, total int) {}
 	}
-	if err := d.kernels.load(p.Ops, progress); err != nil {
+	if err := d.kernels.load(p, progress); err != nil {
 		return nil, err
 	}
 	d.info.Path = d.kernels.path()
-	l := lowering{device: d, exe: x, step: x.inputs.step, rows: x.inputs.step.Rows, capacity: p.Rows, out: p.Out}
-	l.resident = p.Rows <= persistRows && d.decodeReason() == ""
+	l := lowering{device: d, exe: x, step: x.inputs.step, rows: x.inputs.step.Rows, capacity: p.Rows, out: p.Out, prompt: p.Of == device.PromptRows, answers: p.Of == device.AnswerRows}
+	l.resident = d.wantsResident(p.Rows)
 	for _, op := range fuse(p, &l) {
 		if err := l.lower(op); err != nil {
 			return nil, fmt.Errorf("operation %d, %s: %w", op.at, op.Kind, err)
@@ -88,7 +88,7 @@ func (d *cuda) compile(p *device.Program) (*executable, error) {
 		return nil, err
 	}
 	d.close = append(d.close, x.graph.Close)
-	return x, d.persist(x, p)
+	return x, d.offer(x, p)
 }
 
 // capture captures launches as a graph.

@@ -82,9 +82,7 @@ type cuda struct {
 
 	streamed *streamed // nil: all weights are on the GPU
 
-	chosen     device.Decode
-	persistent map[gguf.Type]*cudakern.Persist // resident kernels by type of the weights
-	limits     cudakern.ResidenceLimits        // of resident kernels
+	residents residents
 
 	tensors    []tensor
 	kvs        []kv
@@ -95,12 +93,12 @@ type cuda struct {
 	inputs     map[inputLayout]*inputs
 }
 
-// begin is what every call does first that uses the stream, or that waits for the GPU: it makes the resident kernel leave.
+// begin must be called first by every call that uses the stream or waits for the GPU: nothing may occupy the GPU for good (resident.go).
 func (d *cuda) begin() error {
 	if d.context == nil {
 		return errClosed
 	}
-	return d.yield()
+	return d.residents.leave()
 }
 
 // Yield implements device.Yielder.
@@ -132,10 +130,6 @@ const (
 
 // stageBytes is Info.StageBytes: ten graphs of twenty launches, the unused part of a KV cache's allocation, and arrays of batches.
 const stageBytes = 10*(graphBytes+20*launchBytes) + driverBytes
-
-// stepRows is how many rows of a prompt steps should have. Only matrix units are faster with so many, and only GPUs with
-// them are so fast that no other answer notices how long such a step takes.
-var stepRows = map[cudakern.Units]int{cudakern.UnitsMMA: 512}
 
 // Find loads the driver at path (empty: the one that cudakern.Load finds) and returns the GPUs that
 // the kernels support, the one with the most memory first. With ordinals, the numbers that the driver gives to GPUs, it returns these
@@ -278,15 +272,19 @@ func open(context *cudakern.Context) (_ *cuda, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("cuda: %w", err)
 	}
+	rows, prompts := stepRows[context.Units], context.HasPromptMatMuls()
+	if prompts {
+		rows = promptStepRows
+	}
 	d := &cuda{
 		info: device.Info{
 			Kind: "cuda", Name: p.Name, Path: cudakern.ProductPath, Units: string(context.Units), Memory: max(free-reserve, 1), Dedicated: true,
-			StepRows: stepRows[context.Units], Drafts: measured[p.Name].drafts, StageBytes: stageBytes,
+			StepRows: rows, Drafts: measured[p.Name].drafts, StageBytes: stageBytes, Prompts: prompts,
 		},
-		context: context,
-		memory:  arena{context: context},
-		kernels: newKernels(context),
-		limits:  residentLimits,
+		context:   context,
+		memory:    arena{context: context},
+		kernels:   newKernels(context),
+		residents: residents{limits: residentLimits},
 
 		rotations:  map[device.RoPE]cudakern.Ptr{},
 		reduced:    map[int32]*reduced{},
@@ -494,10 +492,10 @@ func (d *cuda) Read(dst []float32, t device.Tensor, row int) (err error) {
 	at, err := d.rows(t, row, len(dst))
 	var read bool
 	if err == nil {
-		read, err = d.readKept(dst, t, row)
+		read, err = d.readSaved(dst, t, row)
 	}
 	if err == nil && !read {
-		err = d.yield()
+		err = d.begin()
 	}
 	if err == nil && !read {
 		if err = d.stream.Download(bytesOf(dst), at); err == nil {
@@ -514,7 +512,7 @@ func (d *cuda) Write(t device.Tensor, row int, src []float32) (err error) {
 	defer mark(&err)
 	at, err := d.rows(t, row, len(src))
 	if err == nil {
-		err = d.yield()
+		err = d.begin()
 	}
 	if err == nil {
 		err = d.stream.Upload(at, bytesOf(src))
@@ -538,7 +536,7 @@ func (d *cuda) CopyFrom(dst device.Tensor, from device.Device, src device.Tensor
 	}
 	at, err := other.rows(src, 0, rows*src.Cols)
 	if err == nil {
-		err = errors.Join(d.yield(), other.yield())
+		err = errors.Join(d.begin(), other.begin())
 	}
 	if err == nil {
 		err = d.stream.CopyFrom(to, other.context, at, int64(4*rows*src.Cols))
@@ -589,7 +587,7 @@ func (d *cuda) Close() error {
 }
 
 func (d *cuda) release() (first error) {
-	first = d.stop()
+	first = d.residents.stop()
 	if len(d.started) > 0 {
 		first = cmp.Or(first, d.stream.Sync())
 	}

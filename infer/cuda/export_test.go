@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"m40-llm/cudakern"
+	"m40-llm/cudakern/resident"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 )
@@ -45,27 +46,27 @@ const Reserve = reserve
 // KernelTypes returns the weight types that have kernels, without those that are converted.
 func KernelTypes() []gguf.Type { return kernelTypes }
 
-// Launches returns how many launches a compiled program has, and at how many of them the blocks of the resident kernel meet.
-func Launches(compiled device.Executable) (launches, meetings int) {
-	x := compiled.(*executable)
-	for _, phase := range x.device.phases(x.launches) {
-		if phase.Meets {
-			meetings++
+// Launches returns how many launches a compiled program has, and after how many of them the resident kernel has a grid barrier.
+func Launches(compiled device.Executable) (launches, barriers int) {
+	list := phases(compiled.(*executable).launches)
+	for _, phase := range list {
+		if phase.Barrier {
+			barriers++
 		}
 	}
-	return len(x.launches), meetings
+	return len(list), barriers
 }
 
 // Limit sets the limits of the resident kernels of programs that are compiled later.
-func Limit(d device.Device, limits cudakern.ResidenceLimits) { d.(*cuda).limits = limits }
+func Limit(d device.Device, limits resident.Limits) { d.(*cuda).residents.limits = limits }
 
 // ResidentLimits are those of devices that tests do not limit.
 var ResidentLimits = residentLimits
 
 // Resides reports whether a resident kernel is on the GPU.
 func Resides(d device.Device) bool {
-	for _, k := range d.(*cuda).persistent {
-		if k.Residence != nil && k.Running() {
+	for _, k := range d.(*cuda).residents.kernels {
+		if k.Running() {
 			return true
 		}
 	}
@@ -74,10 +75,8 @@ func Resides(d device.Device) bool {
 
 // ResidentLaunches returns how often resident kernels were launched.
 func ResidentLaunches(d device.Device) (n int) {
-	for _, k := range d.(*cuda).persistent {
-		if k.Residence != nil {
-			n += k.Launches()
-		}
+	for _, k := range d.(*cuda).residents.kernels {
+		n += k.Launches()
 	}
 	return n
 }
@@ -85,12 +84,12 @@ func ResidentLaunches(d device.Device) (n int) {
 // LoseArrival takes an arrival back at the barrier of the resident kernel, which waits for a command.
 func LoseArrival(t testing.TB, d device.Device) {
 	t.Helper()
-	for _, k := range d.(*cuda).persistent {
+	for _, k := range d.(*cuda).residents.kernels {
 		side, arrived := d.(*cuda).side, make([]uint32, 1)
-		err := side.Download(bytesOf(arrived), k.Memory())
+		err := side.Download(bytesOf(arrived), k.Barrier())
 		if err == nil {
 			arrived[0]--
-			err = side.Upload(k.Memory(), bytesOf(arrived))
+			err = side.Upload(k.Barrier(), bytesOf(arrived))
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"m40-llm/cudakern"
 	"m40-llm/cudakern/emutest"
+	"m40-llm/cudakern/resident"
 	"m40-llm/infer"
 	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
@@ -161,7 +162,7 @@ func rowsOfOne(rows int) *device.Batch {
 }
 
 // load loads the model in f for batches of up to rows rows.
-func load(library string, f *gguf.File, rows int, how device.Decode, limits cudakern.ResidenceLimits) (d device.Device, m *model.Model, err error) {
+func load(library string, f *gguf.File, rows int, how device.Decode, limits resident.Limits) (d device.Device, m *model.Model, err error) {
 	driver, gpus, err := cuda.Find(library)
 	if err != nil {
 		return nil, nil, err

@@ -14,13 +14,13 @@ type operation struct {
 	at int // index in the program
 
 	// For MatMul: the products with the same X that share the launch; the operation that computes
-	// X, if its result is only written as an image; whether the result is added to Dst.
+	// X, if its result is only written quantised; whether the result is added to Dst.
 	also     []device.Op
 	producer *device.Op
 	add      bool
 
 	// For MatMul of few rows: whether the launch computes the producer, an RMSNorm, itself; and if it is of the gate and the up
-	// projection, the GLU whose image it writes instead of their results.
+	// projection, the GLU whose quantised result it writes instead of theirs.
 	normed bool
 	glu    *device.Op
 
@@ -41,7 +41,7 @@ type operation struct {
 	// For ExpertMatMul of a gate: the rest of the mixture of experts, which the launches compute with it and with the producer.
 	mixture *mixture
 
-	// For Attention, and for MatMul with a GLU: the product for which it writes its result as an image.
+	// For Attention, and for MatMul with a GLU: the product for which it quantises its result.
 	product *device.Op
 }
 
@@ -54,10 +54,10 @@ type fusing interface {
 
 // fuse returns the operations of a program, fused where kernels can.
 //
-//	RMSNorm, MatMul          the norm writes the image that products read, if only products
+//	RMSNorm, MatMul          the norm quantises its result, if only products
 //	GLU, MatMul              read its result; the same for GLU
 //	RMSNorm, MatMul          of few rows: each launch of products normalizes it
-//	… MatMul, MatMul, GLU    and two products of a GLU that only one product reads write its image
+//	… MatMul, MatMul, GLU    and two products of a GLU that only one product reads quantise its result
 //	MatMul, MatMul, MatMul   with the same X and what cannot tell their order between them: one launch
 //	RMSNorm, RMSNorm         in place, of queries and keys: one launch
 //	RMSNorm, ExpertMatMul,   of few rows: two launches compute the experts of a mixture, which normalize the rows and, with
@@ -66,20 +66,20 @@ type fusing interface {
 //	MatMul, Add              the product is added to Dst, if nothing else reads it
 //	RoPE, RoPE, StoreKV      of queries and keys, if nothing else reads the keys: one launch;
 //	… Attention              that of one row also attends, if nothing else reads the queries
-//	Attention, MatMul        attention writes the image, if only this product reads its result
+//	Attention, MatMul        attention quantises its result, if only this product reads it
 //	Conv, Activate           with SiLU, in place: one launch
 //	AddBias, Activate,       with Softplus and Exp, in place: the decays of a recurrence
 //	Multiply, Activate
 //
-// An image is an activation in the layout that a kind of product reads: tiles of int16 with scales, or
+// Quantised activations are in the format that a kind of product reads: tiles of int16 with scales, or
 // of float32.
 func fuse(p *device.Program, can fusing) []operation {
 	ops, rows := untilUnread(p), p.Rows // rows: the most
 	var fused []operation
 	done := make([]bool, len(ops))
-	gated := -1 // the last GLU whose image products write
+	gated := -1 // the last GLU that products compute
 	mixtures := mixturesOf(ops, p, can)
-	producers := map[int32]*device.Op{} // of activations that are only written as images, by ID
+	producers := map[int32]*device.Op{} // of activations that are only written quantised, by ID
 	for i, op := range ops[:len(p.Ops)] {
 		delete(producers, op.Dst.ID)
 		if i == gated {
@@ -91,7 +91,7 @@ func fuse(p *device.Program, can fusing) []operation {
 		o := operation{Op: op, at: i}
 		switch op.Kind {
 		case device.OpRMSNorm, device.OpGLU:
-			if hasImageKernel(op) && onlyMultiplied(ops, i, mixtures) {
+			if canQuantize(op) && onlyMultiplied(ops, i, mixtures) {
 				producers[op.Dst.ID] = &ops[i]
 				continue
 			}
@@ -119,7 +119,7 @@ func fuse(p *device.Program, can fusing) []operation {
 			rows = p.Out
 		case device.OpAttention:
 			if op.Attention.MaxBias > 0 {
-				break // its kernel neither stores keys nor writes images
+				break // its kernel neither stores keys nor quantises
 			}
 			if n := len(fused); n > 0 && isStoreFor(fused[n-1], op, ops[i+1:], rows) {
 				o.stores = &operation{}
@@ -148,7 +148,7 @@ func fuse(p *device.Program, can fusing) []operation {
 	return fused
 }
 
-// untilUnread returns the operations of p, and behind them one that overwrites each activation that nothing reads after a run.
+// untilUnread returns the operations of p, and after them one that overwrites each activation that nothing reads after a run.
 func untilUnread(p *device.Program) []device.Op {
 	ops := slices.Clone(p.Ops)
 	if p.Results == nil {
@@ -167,9 +167,9 @@ func untilUnread(p *device.Program) []device.Op {
 	return ops
 }
 
-// hasImageKernel reports whether an RMSNorm or a GLU can write an image: norms of whole rows, and all
+// canQuantize reports whether an RMSNorm or a GLU can quantise its result: norms of whole rows, and all
 // activation functions up to SquaredReLU.
-func hasImageKernel(op device.Op) bool {
+func canQuantize(op device.Op) bool {
 	if op.Kind == device.OpRMSNorm {
 		return op.W.Cols == op.X.Cols
 	}
@@ -210,10 +210,10 @@ func isGated(o operation, later []device.Op) bool {
 		return false
 	}
 	up, glu, down := later[0], later[1], later[2]
-	isPair := up.Kind == device.OpMatMul && up.Dst == o.also[0].Dst && glu.Kind == device.OpGLU && hasImageKernel(glu) &&
+	isPair := up.Kind == device.OpMatMul && up.Dst == o.also[0].Dst && glu.Kind == device.OpGLU && canQuantize(glu) &&
 		glu.X == o.Dst && glu.Y == up.Dst && o.Dst.ID != up.Dst.ID
 	isProduct := down.Kind == device.OpMatMul && down.X == glu.Dst && down.Dst.ID != glu.Dst.ID && overwritten(later[3:], glu.Dst) &&
-		cudakern.SameImage(kernelName(o.W.Type), kernelName(down.W.Type))
+		cudakern.SameKind(kernelName(o.W.Type), kernelName(down.W.Type))
 	return isPair && isProduct && isDead(later[2:], glu, glu.X) && isDead(later[2:], glu, glu.Y)
 }
 
@@ -244,10 +244,10 @@ func isStoreFor(store operation, attention device.Op, later []device.Op, rows in
 }
 
 // isProductOf reports whether ops begin with a product of the result of attention, which no other
-// operation reads, and attention can write the image for it.
+// operation reads, and attention can quantise its result for it.
 func isProductOf(ops []device.Op, attention device.Op, rows int) bool {
 	return len(ops) > 0 && ops[0].Kind == device.OpMatMul && ops[0].X == attention.Dst && ops[0].Dst.ID != attention.Dst.ID &&
-		overwritten(ops[1:], attention.Dst) && cudakern.CanWriteImage(attention.Attention.Heads, attention.KV.Layout.ValueDim(), rows)
+		overwritten(ops[1:], attention.Dst) && cudakern.CanQuantize(attention.Attention.Heads, attention.KV.Layout.ValueDim(), rows)
 }
 
 // sharing returns the products after ops[i] that can share its launch, and marks them as done: those
@@ -309,7 +309,7 @@ func overwritten(ops []device.Op, t device.Tensor) bool {
 	return false
 }
 
-// mixture is a mixture of experts behind the product of their gates.
+// mixture is a mixture of experts after the product of their gates.
 type mixture struct {
 	up, glu, down, sum device.Op
 	add                bool // the sum is added to sum.Dst
@@ -341,11 +341,11 @@ func mixtureAt(ops []device.Op) *mixture {
 			return nil
 		}
 	}
-	pair := m.up.X == gate.X && m.up.Dst.ID != gate.Dst.ID && m.glu.Kind == device.OpGLU && hasImageKernel(m.glu) && m.glu.X == gate.Dst && m.glu.Y == m.up.Dst
+	pair := m.up.X == gate.X && m.up.Dst.ID != gate.Dst.ID && m.glu.Kind == device.OpGLU && canQuantize(m.glu) && m.glu.X == gate.Dst && m.glu.Y == m.up.Dst
 	summed := m.down.X == m.glu.Dst && m.sum.Kind == device.OpExpertSum && m.sum.X == m.down.Dst && m.sum.Y == gate.Y && m.sum.Dst.ID != m.down.Dst.ID
 	used := gate.Y.Cols / 2
 	if !pair || !summed || gate.X.Cols != gate.W.Cols || gate.Dst.Cols != used*m.down.W.Cols || m.sum.Dst.Cols != gate.W.Cols ||
-		gate.W != m.up.W && (gate.W.Type != m.up.W.Type || gate.W.Rows != m.up.W.Rows) || !cudakern.SameImage(kernelName(gate.W.Type), kernelName(m.down.W.Type)) {
+		gate.W != m.up.W && (gate.W.Type != m.up.W.Type || gate.W.Rows != m.up.W.Rows) || !cudakern.SameKind(kernelName(gate.W.Type), kernelName(m.down.W.Type)) {
 		return nil
 	}
 	later := ops[5:]

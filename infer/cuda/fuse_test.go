@@ -426,7 +426,7 @@ func TestAttentionDoesWhatOnlyItsNeighboursTell(t *testing.T) {
 		record func(p *device.Program, q, k, v, out, x device.Tensor)
 		want   string
 	}{
-		{"one row is stored, and its image written", 1, func(p *device.Program, q, k, v, out, x device.Tensor) {
+		{"one row is stored, and the result quantised", 1, func(p *device.Program, q, k, v, out, x device.Tensor) {
 			p.RoPE(q, rope)
 			p.RoPE(k, rope)
 			p.StoreKV(kv, 0, k, v)
@@ -462,7 +462,7 @@ func TestAttentionDoesWhatOnlyItsNeighboursTell(t *testing.T) {
 			p.Attention(out, q, large, 0, device.Attention{Heads: 8})
 			p.MatMul(x, w, out)
 		}, "StoreKV 2 after RoPE 1; Attention 4 for MatMul 5; MatMul 5"},
-		{"no image is written if something else reads the result", 1, func(p *device.Program, q, k, v, out, x device.Tensor) {
+		{"nothing is quantised if something else reads the result", 1, func(p *device.Program, q, k, v, out, x device.Tensor) {
 			p.Attention(out, q, kv, 0, device.Attention{Heads: 16})
 			p.MatMul(x, w, out)
 			p.Add(x, out)

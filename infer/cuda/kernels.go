@@ -29,7 +29,8 @@ type kernels struct {
 
 	embeds     map[gguf.Type]*cudakern.Embed
 	products   map[gguf.Type]*cudakern.MatMul
-	images     map[string]*cudakern.Activation // by the kind of image that they write
+	prompts    map[gguf.Type]*cudakern.PromptMatMul
+	quantize   map[string]*cudakern.Activation // by the kind that they write
 	stores     map[cudakern.CacheType]*cudakern.StoreKV
 	attentions map[attentionKey]*cudakern.Attention
 	alibis     map[cudakern.CacheType]*cudakern.ALiBi
@@ -49,7 +50,8 @@ func newKernels(c *cudakern.Context) kernels {
 		loaded:     map[string]bool{},
 		embeds:     map[gguf.Type]*cudakern.Embed{},
 		products:   map[gguf.Type]*cudakern.MatMul{},
-		images:     map[string]*cudakern.Activation{},
+		prompts:    map[gguf.Type]*cudakern.PromptMatMul{},
+		quantize:   map[string]*cudakern.Activation{},
 		stores:     map[cudakern.CacheType]*cudakern.StoreKV{},
 		attentions: map[attentionKey]*cudakern.Attention{},
 		alibis:     map[cudakern.CacheType]*cudakern.ALiBi{},
@@ -62,13 +64,13 @@ type need struct {
 	load func() error
 }
 
-// load loads the modules that ops need and that are not loaded yet. It calls progress with the
+// load loads the modules that p needs and that are not loaded yet. It calls progress with the
 // number of loaded modules and the number to load.
-func (k *kernels) load(ops []device.Op, progress func(done, total int)) error {
+func (k *kernels) load(p *device.Program, progress func(done, total int)) error {
 	var missing []need
 	listed := map[string]bool{}
-	for _, op := range ops {
-		for _, n := range k.needs(op) {
+	for _, op := range p.Ops {
+		for _, n := range k.needs(op, p.Of == device.PromptRows) {
 			if !k.loaded[n.name] && !listed[n.name] {
 				listed[n.name] = true
 				missing = append(missing, n)
@@ -88,15 +90,19 @@ func (k *kernels) load(ops []device.Op, progress func(done, total int)) error {
 	return nil
 }
 
-// needs returns the modules that op needs. It does not validate op; lowering does.
-func (k *kernels) needs(op device.Op) []need {
+// needs returns the modules that op needs, in a program of prompts or another. It does not validate op; lowering does.
+func (k *kernels) needs(op device.Op, prompt bool) []need {
 	switch op.Kind {
 	case device.OpEmbed, device.OpEmbedPositions:
 		return []need{{"embed " + kernelName(op.W.Type), func() error { return errorOf(k.embed(op.W.Type)) }}}
 	case device.OpRMSNorm, device.OpLayerNorm:
 		return []need{{"norm", func() (err error) { k.norm, err = cudakern.NewNorm(k.context); return err }}}
 	case device.OpMatMul:
-		return k.product(op.W.Type)
+		list := k.product(op.W.Type)
+		if prompt && cudakern.HasPromptMatMul(k.context, kernelName(op.W.Type)) {
+			list = append(list, need{"prompts " + kernelName(op.W.Type), func() error { return errorOf(k.promptMatMul(op.W.Type)) }})
+		}
+		return list
 	case device.OpAddBias, device.OpAdd, device.OpGLU, device.OpScale, device.OpScaleByPosition, device.OpGatherRows, device.OpGate, device.OpMultiply, device.OpCopy:
 		return []need{{"rows", k.loadRows}}
 	case device.OpMix, device.OpMatchRMS, device.OpSparsify:
@@ -129,7 +135,7 @@ func (k *kernels) needs(op device.Op) []need {
 func (k *kernels) product(t gguf.Type) []need {
 	return []need{
 		{"product " + kernelName(t), func() error { return errorOf(k.matMul(t)) }},
-		{"image", func() error { return k.imageOf(t) }},
+		{"activation", func() error { return k.quantizeFor(t) }},
 	}
 }
 
@@ -152,8 +158,12 @@ func (k *kernels) path() string {
 	}
 	for _, attention := range k.attentions {
 		if attention.MatrixUnits() {
-			return path + cudakern.AttentionPath
+			path += cudakern.AttentionPath
+			break
 		}
+	}
+	if len(k.prompts) > 0 {
+		path += cudakern.PromptPath
 	}
 	return path
 }
@@ -162,13 +172,13 @@ func (k *kernels) experts() need {
 	return need{"experts", func() (err error) { k.expert, err = cudakern.NewExperts(k.context); return err }}
 }
 
-// imageOf loads the kernels that write images for products with weights of type t.
-func (k *kernels) imageOf(t gguf.Type) error {
+// quantizeFor loads the kernels that quantise activations for products with weights of type t.
+func (k *kernels) quantizeFor(t gguf.Type) error {
 	product, err := k.matMul(t)
 	if err != nil {
 		return err
 	}
-	for _, kind := range product.Images() {
+	for _, kind := range product.Kinds() {
 		if _, err := k.activation(kind); err != nil {
 			return err
 		}
@@ -203,8 +213,12 @@ func (k *kernels) matMul(t gguf.Type) (*cudakern.MatMul, error) {
 	return once(k.products, t, func() (*cudakern.MatMul, error) { return cudakern.NewMatMul(k.context, kernelName(t)) })
 }
 
-func (k *kernels) activation(image string) (*cudakern.Activation, error) {
-	return once(k.images, image, func() (*cudakern.Activation, error) { return cudakern.NewActivation(k.context, image) })
+func (k *kernels) promptMatMul(t gguf.Type) (*cudakern.PromptMatMul, error) {
+	return once(k.prompts, t, func() (*cudakern.PromptMatMul, error) { return cudakern.NewPromptMatMul(k.context, kernelName(t)) })
+}
+
+func (k *kernels) activation(kind string) (*cudakern.Activation, error) {
+	return once(k.quantize, kind, func() (*cudakern.Activation, error) { return cudakern.NewActivation(k.context, kind) })
 }
 
 func (k *kernels) storeKV(t cudakern.CacheType) (*cudakern.StoreKV, error) {

@@ -358,7 +358,7 @@ func TestWorkBytesIsWhatProgramsTake(t *testing.T) {
 		{CacheType: device.CacheOf(gguf.F16), Blocks: 3, MaxRows: 1},
 		{CacheType: device.CacheOf(gguf.F32), Blocks: 50, MaxRows: 40, MaxOut: 9},
 	} {
-		for typ, exact := range map[gguf.Type]bool{gguf.F32: true, gguf.Q8_0: false} { // whose images are the larger ones
+		for typ, exact := range map[gguf.Type]bool{gguf.F32: true, gguf.Q8_0: false} { // whose quantised activations are the larger ones
 			t.Run(fmt.Sprintf("%d rows, %s weights", o.MaxRows, typ), func(t *testing.T) {
 				f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: typ, Layers: 1}))
 				if err != nil {

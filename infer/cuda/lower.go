@@ -24,19 +24,21 @@ type lowering struct {
 	capacity int
 	out      int // the maximum after GatherRows
 
-	resident bool // the resident kernel shall run the launches
+	prompt   bool // rows are of prompts, which products compute in another way
+	answers  bool // they are of answers, few of each
+	resident bool // the launches shall be those that the resident kernel can run: resident.go
 
-	prepared prepared // the current content of the image workspace
+	prepared prepared // what the workspace of quantised activations has now
 	grouped  grouped  // the current content of the workspace of groups
 	counted  []int    // experts of a row for which the number of pairs of rows and experts is known
 }
 
-// prepared identifies an image.
+// prepared identifies quantised activations.
 type prepared struct {
 	activation int32 // ID of the activation; 0: none
 	producer   *device.Op
-	image      string
-	cols       int             // width of a row of the image
+	kind       string
+	cols       int             // values of a row
 	groups     cudakern.Groups // whose pairs are the rows; none: rows of the step
 }
 
@@ -180,6 +182,7 @@ func (l *lowering) lower(op operation) error {
 	}
 	if op.Kind == device.OpGatherRows {
 		l.rows, l.capacity, l.prepared, l.grouped, l.counted = l.step.Outs, l.out, prepared{}, grouped{}, nil
+		l.prompt = false // the output layer would round its weights anew for a few rows
 	}
 	if l.capacity == 0 { // after GatherRows in a program without logits
 		return nil
@@ -384,7 +387,7 @@ func (l *lowering) expertSum(op operation, at operands) error {
 	return l.device.kernels.expert.EnqueueSum(&l.recording, at.dst, at.x, at.y, op.Y.Cols/2, op.Dst.Cols, l.rows, l.capacity)
 }
 
-// matMul adds the launch of one or more matrix products, and before it the image that they read.
+// matMul adds the launch of one or more matrix products, and before it the one that quantises their activations.
 func (l *lowering) matMul(op operation, at operands) error {
 	d := l.device
 	product, err := d.kernels.matMul(op.W.Type)
@@ -402,23 +405,47 @@ func (l *lowering) matMul(op operation, at operands) error {
 	if op.normed {
 		return l.normalizedMatMul(op, product, products)
 	}
-	kind := product.Image(l.capacity)
-	one := len(products) == 1 && product.TakesOne(op.X.Cols, l.capacity) && l.hasRows(l.capacity) && (product.Overlaps() || l.resident)
-	if gated := product.GatedImage(op.X.Cols, l.capacity); gated != kind && l.prepared == l.imageOf(op, gated, op.X.Cols) {
+	if l.hasPromptMatMul(op.W.Type) {
+		return l.promptMatMul(op, at.x, products)
+	}
+	kind := product.Kind(l.capacity)
+	one := len(products) == 1 && product.TakesOne(op.X.Cols, l.capacity) && l.canTakeRows(l.capacity) && l.prefersOne(product)
+	if gated := product.GatedKind(op.X.Cols, l.capacity); gated != kind && l.prepared == l.preparedOf(op, gated, op.X.Cols) {
 		kind, one = gated, true
 	}
-	image, err := l.image(op, kind, at.x, op.X.Cols, l.rows, l.capacity)
+	x, err := l.quantize(op, kind, at.x, op.X.Cols, l.rows, l.capacity)
 	if err != nil {
 		return err
 	}
 	if one {
-		return product.EnqueueOne(&l.recording, image, kind, l.rows, l.capacity, op.add, products[0])
+		return product.EnqueueOne(&l.recording, x, kind, l.rows, l.capacity, op.add, products[0])
 	}
 	scratch, err := l.scratch(product, products)
 	if err != nil {
 		return err
 	}
-	return product.Enqueue(&l.recording, image, l.rows, l.capacity, op.add, scratch, products...)
+	return product.Enqueue(&l.recording, x, l.rows, l.capacity, op.add, scratch, products...)
+}
+
+// hasPromptMatMul reports whether products with weights of type t are those of rows of prompts.
+func (l *lowering) hasPromptMatMul(t gguf.Type) bool {
+	return l.prompt && cudakern.HasPromptMatMul(l.device.context, kernelName(t))
+}
+
+// promptMatMul is matMul for rows of prompts.
+func (l *lowering) promptMatMul(op operation, x cudakern.Ptr, products []cudakern.Product) error {
+	product, err := l.device.kernels.promptMatMul(op.W.Type)
+	if err != nil {
+		return err
+	}
+	halves, err := l.device.workspace("halves", product.HalfBytes(products...))
+	if err != nil {
+		return err
+	}
+	if x, err = l.quantize(op, product.Kind(), x, op.X.Cols, l.rows, l.capacity); err != nil {
+		return err
+	}
+	return product.Enqueue(&l.recording, x, l.rows, l.capacity, op.add, halves, products...)
 }
 
 // scratch returns the workspaces for parts of products, if there are any: of the same size for all products, as fewer rows may need more.
@@ -434,10 +461,7 @@ func (l *lowering) scratch(product *cudakern.MatMul, products []cudakern.Product
 	return s, err
 }
 
-// hasRows reports whether a launch may compute products of so many rows as matmul_row.cu does: the resident kernel has phases for one.
-func (l *lowering) hasRows(rows int) bool { return rows == 1 || !l.resident }
-
-// normalizedMatMul adds the launch of products that normalize their rows, and with op.glu write the image of its result.
+// normalizedMatMul adds the launch of products that normalize their rows, and with op.glu quantise its result.
 func (l *lowering) normalizedMatMul(op operation, product *cudakern.MatMul, products []cudakern.Product) error {
 	at, err := l.operands(*op.producer)
 	if err != nil {
@@ -445,22 +469,22 @@ func (l *lowering) normalizedMatMul(op operation, product *cudakern.MatMul, prod
 	}
 	n := cudakern.Normalized{X: at.x, W: at.w, Eps: op.producer.Eps}
 	if op.glu == nil {
-		l.prepared = prepared{} // the image may be of one of the results
+		l.prepared = prepared{} // they may be those of one of the results
 		return product.EnqueueNormalized(&l.recording, n, l.rows, l.capacity, products...)
 	}
 	gate, err := gateOf(*op.glu)
 	if err != nil {
 		return err
 	}
-	image, kind, err := l.imageFor(*op.product, op.glu)
+	dst, kind, err := l.quantizedFor(*op.product, op.glu)
 	if err != nil {
 		return err
 	}
-	return product.EnqueueGated(&l.recording, image, kind, n, gate, l.rows, l.capacity, products[0], products[1])
+	return product.EnqueueGated(&l.recording, dst, kind, n, gate, l.rows, l.capacity, products[0], products[1])
 }
 
-// expertMatMul adds the launch of a product with the weights of experts, and before it the image
-// that it reads.
+// expertMatMul adds the launch of a product with the weights of experts, and before it the one
+// that quantises their activations.
 func (l *lowering) expertMatMul(op operation, at operands) error {
 	if op.mixture != nil {
 		return l.mixExperts(op)
@@ -478,31 +502,28 @@ func (l *lowering) expertMatMul(op operation, at operands) error {
 	if err != nil {
 		return err
 	}
-	imageRows, imageCapacity := l.rows, l.capacity
+	xRows, xCapacity := l.rows, l.capacity
 	if p.Own {
-		imageRows, imageCapacity = pairs, l.capacity*p.Used
+		xRows, xCapacity = pairs, l.capacity*p.Used
 	}
-	image, err := l.image(op, product.ExpertImage(), at.x, op.W.Cols, imageRows, imageCapacity)
+	x, err := l.quantize(op, product.ExpertKind(), at.x, op.W.Cols, xRows, xCapacity)
 	if err != nil {
 		return err
 	}
-	return product.EnqueueExperts(&l.recording, image, pairs, l.capacity, p)
+	return product.EnqueueExperts(&l.recording, x, pairs, l.capacity, p)
 }
 
 // canNormalize reports whether a product of rows rows can compute their norm.
 func (l *lowering) canNormalize(op device.Op, rows int) bool {
 	product := l.device.kernels.products[op.W.Type]
-	return product != nil && product.CanNormalize(op.W.Rows, op.W.Cols, rows) && l.hasRows(rows)
+	return product != nil && product.CanNormalize(op.W.Rows, op.W.Cols, rows) && l.canTakeRows(rows)
 }
 
 // canMix reports whether two launches can compute the mixture of gate and m for rows rows.
 func (l *lowering) canMix(gate device.Op, m *mixture, rows int) bool {
 	gates, downs := l.device.kernels.products[gate.W.Type], l.device.kernels.products[m.down.W.Type]
-	return gates != nil && downs != nil && gates.CanMix(downs, gate.W.Cols, m.down.W.Cols, gate.Y.Cols/2, rows)
+	return gates != nil && downs != nil && gates.CanMix(downs, gate.W.Cols, m.down.W.Cols, gate.Experts, gate.Y.Cols/2, rows)
 }
-
-// canNormBoth reports whether a launch can norm the heads of two tensors: the resident kernel has no phase for that.
-func (l *lowering) canNormBoth() bool { return !l.resident }
 
 // mixExperts adds the launches of a mixture of experts of few rows.
 func (l *lowering) mixExperts(op operation) error {
@@ -538,15 +559,15 @@ func (l *lowering) mixExperts(op operation) error {
 		return err
 	}
 	m.Down.Dst = sum.dst
-	image, err := l.device.workspace("image", cudakern.ImageBytes(downs.ExpertImage(), m.Down.W.Inputs, l.capacity*m.Down.Used))
+	gated, err := l.device.workspace("activations", cudakern.QuantizedBytes(downs.ExpertKind(), m.Down.W.Inputs, l.capacity*m.Down.Used))
 	if err != nil {
 		return err
 	}
 	l.prepared = prepared{}
-	if err := gates.EnqueueExpertImages(&l.recording, image, m, l.rows, l.capacity); err != nil {
+	if err := gates.EnqueueExpertGates(&l.recording, gated, m, l.rows, l.capacity); err != nil {
 		return err
 	}
-	return downs.EnqueueExpertSum(&l.recording, image, m, l.rows, l.capacity)
+	return downs.EnqueueExpertSum(&l.recording, gated, m, l.rows, l.capacity)
 }
 
 // expertProduct returns the product of op with the weights of experts.
@@ -577,22 +598,22 @@ func (l *lowering) groupedMatMul(op operation, at operands, product *cudakern.Ma
 	if err != nil {
 		return err
 	}
-	kind := product.GroupImage(size)
+	kind := product.GroupKind(size)
 	activation, err := d.kernels.activation(kind)
 	if err != nil {
 		return err
 	}
-	image, err := d.workspace("image", activation.Bytes(op.W.Cols, g.Slots()))
+	x, err := d.workspace("activations", activation.Bytes(op.W.Cols, g.Slots()))
 	if err != nil {
 		return err
 	}
 	if want := (prepared{op.X.ID, nil, kind, op.W.Cols, g}); l.prepared != want {
 		l.prepared = want
-		if err := activation.EnqueueGrouped(&l.recording, image, at.x, op.W.Cols, g, p.Own); err != nil {
+		if err := activation.EnqueueGrouped(&l.recording, x, at.x, op.W.Cols, g, p.Own); err != nil {
 			return err
 		}
 	}
-	return product.EnqueueGrouped(&l.recording, image, g, p)
+	return product.EnqueueGrouped(&l.recording, x, g, p)
 }
 
 // groups adds the launch that writes the list of g by routes, unless the workspace has it already.
@@ -608,19 +629,19 @@ func (l *lowering) groups(id int32, routes cudakern.Ptr, g cudakern.Groups) (cud
 	return g, err
 }
 
-// imageOf identifies the image of op's X of a kind, with rows of cols values.
-func (l *lowering) imageOf(op operation, kind string, cols int) prepared {
+// preparedOf identifies op's X quantised to a kind, with rows of cols values.
+func (l *lowering) preparedOf(op operation, kind string, cols int) prepared {
 	return prepared{op.X.ID, op.producer, kind, cols, cudakern.Groups{}}
 }
 
-// image returns the workspace with the image of op's X, which is at x in rows of cols values. It adds
-// the launch that writes the image, unless the workspace has it already.
-func (l *lowering) image(op operation, kind string, x cudakern.Ptr, cols int, rows cudakern.Ptr, capacity int) (cudakern.Ptr, error) {
+// quantize returns the workspace with op's X quantised, which is at x in rows of cols values. It adds
+// the launch that does so, unless the workspace has it already.
+func (l *lowering) quantize(op operation, kind string, x cudakern.Ptr, cols int, rows cudakern.Ptr, capacity int) (cudakern.Ptr, error) {
 	d := l.device
-	image, err := d.workspace("image", cudakern.ImageBytes(kind, cols, capacity))
-	want := l.imageOf(op, kind, cols)
+	dst, err := d.workspace("activations", cudakern.QuantizedBytes(kind, cols, capacity))
+	want := l.preparedOf(op, kind, cols)
 	if err != nil || l.prepared == want {
-		return image, err
+		return dst, err
 	}
 	activation, err := d.kernels.activation(kind)
 	if err != nil {
@@ -628,7 +649,7 @@ func (l *lowering) image(op operation, kind string, x cudakern.Ptr, cols int, ro
 	}
 	l.prepared = want
 	if op.producer == nil {
-		return image, activation.Enqueue(&l.recording, image, x, cols, rows, capacity)
+		return dst, activation.Enqueue(&l.recording, dst, x, cols, rows, capacity)
 	}
 	at, err := l.operands(*op.producer)
 	if err != nil {
@@ -639,9 +660,9 @@ func (l *lowering) image(op operation, kind string, x cudakern.Ptr, cols int, ro
 		if err != nil {
 			return 0, err
 		}
-		return image, activation.EnqueueGLU(&l.recording, image, at.x, at.y, gate, cols, rows, capacity)
+		return dst, activation.EnqueueGLU(&l.recording, dst, at.x, at.y, gate, cols, rows, capacity)
 	}
-	return image, activation.EnqueueRMSNorm(&l.recording, image, at.x, at.w, cols, op.producer.Eps, rows, capacity)
+	return dst, activation.EnqueueRMSNorm(&l.recording, dst, at.x, at.w, cols, op.producer.Eps, rows, capacity)
 }
 
 // storeRotated adds the launch of RoPE of queries and keys fused with StoreKV.
@@ -650,13 +671,12 @@ func (l *lowering) storeRotated(op operation, store *cudakern.StoreKV, cache cud
 	if err != nil {
 		return err
 	}
-	r := op.rope.RoPE
-	angles, err := l.device.angleTable(r)
+	rotation, err := l.rotationOf(op, at)
 	if err != nil {
 		return err
 	}
-	l.prepared = prepared{} // the image may be of the queries or keys, which change
-	return store.EnqueueRoPE(&l.recording, cache, op.Layer, queries.rows, op.rope.Dst.Cols, at.x, at.y, r.Dims, r.NeoX, angles, cmp.Or(r.Magnitude, 1), l.stepOf(op.KV), l.capacity)
+	l.prepared = prepared{} // they may be those of the queries or keys, which change
+	return store.EnqueueRoPE(&l.recording, cache, op.Layer, queries.rows, op.rope.Dst.Cols, rotation, l.stepOf(op.KV), l.capacity)
 }
 
 // gateOf returns the activation function of a GLU.
@@ -700,18 +720,24 @@ func (l *lowering) attention(op operation, at operands) error {
 	if err != nil {
 		return err
 	}
-	dst, image := at.dst, ""
+	dst, kind := at.dst, ""
 	if op.product != nil {
-		if dst, image, err = l.imageFor(*op.product, nil); err != nil {
+		if dst, kind, err = l.quantizedFor(*op.product, nil); err != nil {
 			return err
 		}
 	}
 	before, after := a.Reach()
 	enqueue := attend.EnqueueByHeads
-	if a.Heads == cache.KVHeads && !cache.Type.Quantized() && !l.resident {
+	if l.answers {
+		enqueue = attend.EnqueueApart
+	}
+	if a.Heads == cache.KVHeads && !cache.Type.Quantized() && l.canAttendByRows() {
 		enqueue = attend.Enqueue // half of the warps by heads would have none
 	}
-	return enqueue(&l.recording, dst, at.x, cache, op.Layer, a.Scale, a.Cap, before, after, sinks, l.stepOf(op.KV), l.capacity, workspace, arrivals, rotation, image)
+	return enqueue(&l.recording, cudakern.AttentionParams{
+		Dst: dst, Q: at.x, Cache: cache, Layer: op.Layer, Scale: a.Scale, Limit: a.Cap, Before: before, After: after, Sinks: sinks,
+		Step: l.stepOf(op.KV), Capacity: l.capacity, Workspace: workspace, Arrivals: arrivals, Rotation: rotation, Kind: kind,
+	})
 }
 
 func (l *lowering) alibi(op operation, at operands, cache cudakern.Cache) error {
@@ -721,7 +747,9 @@ func (l *lowering) alibi(op operation, at operands, cache cudakern.Cache) error 
 	}
 	a := op.Attention
 	before, after := a.Reach()
-	return attend.Enqueue(&l.recording, at.dst, at.x, cache, op.Layer, a.Heads, a.Scale, a.MaxBias, before, after, l.stepOf(op.KV), l.capacity)
+	return attend.Enqueue(&l.recording, cudakern.AttentionParams{
+		Dst: at.dst, Q: at.x, Cache: cache, Layer: op.Layer, Scale: a.Scale, Before: before, After: after, Step: l.stepOf(op.KV), Capacity: l.capacity,
+	}, a.Heads, a.MaxBias)
 }
 
 // rotation returns the keys and values that an attention stores, nil if op is nil.
@@ -733,27 +761,37 @@ func (l *lowering) rotation(op *operation) (*cudakern.Rotation, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := op.rope.RoPE
-	angles, err := l.device.angleTable(r)
-	if err != nil {
-		return nil, err
-	}
-	return &cudakern.Rotation{Keys: at.x, Values: at.y, Dims: r.Dims, NeoX: r.NeoX, AngleTable: angles, Magnitude: cmp.Or(r.Magnitude, 1)}, nil
+	r, err := l.rotationOf(*op, at)
+	return &r, err
 }
 
-// imageFor returns the workspace for the image of X that a product reads, and its kind. The launch that
+// rotationOf returns the rotation of a StoreKV whose keys and values are x and y of at.
+func (l *lowering) rotationOf(op operation, at operands) (cudakern.Rotation, error) {
+	r := op.rope.RoPE
+	angles, err := l.device.angleTable(r)
+	return cudakern.Rotation{Keys: at.x, Values: at.y, Dims: r.Dims, NeoX: r.NeoX, AngleTable: angles, Magnitude: cmp.Or(r.Magnitude, 1)}, err
+}
+
+// quantizedFor returns the workspace for the quantised X that a product reads, and its kind. The launch that
 // is being lowered writes it: an attention, or products and glu.
-func (l *lowering) imageFor(product device.Op, glu *device.Op) (cudakern.Ptr, string, error) {
+func (l *lowering) quantizedFor(product device.Op, glu *device.Op) (cudakern.Ptr, string, error) {
 	d := l.device
 	kernel, err := d.kernels.matMul(product.W.Type)
 	if err != nil {
 		return 0, "", err
 	}
-	kind := kernel.Image(l.capacity)
+	kind := kernel.Kind(l.capacity)
 	if glu != nil {
-		kind = kernel.GatedImage(product.X.Cols, l.capacity)
+		kind = kernel.GatedKind(product.X.Cols, l.capacity)
 	}
-	image, err := d.workspace("image", cudakern.ImageBytes(kind, product.X.Cols, l.capacity))
+	if l.hasPromptMatMul(product.W.Type) {
+		prompts, err := d.kernels.promptMatMul(product.W.Type)
+		if err != nil {
+			return 0, "", err
+		}
+		kind = prompts.Kind()
+	}
+	dst, err := d.workspace("activations", cudakern.QuantizedBytes(kind, product.X.Cols, l.capacity))
 	l.prepared = prepared{product.X.ID, glu, kind, product.X.Cols, cudakern.Groups{}}
-	return image, kind, err
+	return dst, kind, err
 }

@@ -16,7 +16,7 @@ func TestEveryOperationHasAKernel(t *testing.T) {
 		if err := check(device.Op{Kind: kind, GLU: device.SiLU, KV: device.KV{Layout: device.KVLayout{KVHeads: 1, HeadDim: 64}}, Attention: device.Attention{Heads: 1}}); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
-		if len(k.needs(device.Op{Kind: kind})) == 0 {
+		if len(k.needs(device.Op{Kind: kind}, false)) == 0 {
 			t.Errorf("%s loads no module", kind)
 		}
 	}

@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -19,22 +18,20 @@ type launch struct {
 	state   int64      // bytes of the recurrent state of a sequence, which it reads and writes
 	attends *device.Op // the attention whose keys and values it reads, or nil
 
-	touches touches // of its operation
-	keeps   bool    // the logits are complete when it begins
+	operation operation // that it is a launch of
 }
 
 // addLaunches moves the recorded launches of op to the program's.
 func (l *lowering) addLaunches(op operation) error {
 	first := len(l.launches)
-	touched := touchesOf(op)
 	for _, recorded := range l.recording.Launches {
-		l.launches = append(l.launches, launch{Launch: recorded, touches: touched})
+		l.launches = append(l.launches, launch{Launch: recorded, operation: op})
 	}
 	l.recording.Launches = l.recording.Launches[:0]
 	if first == len(l.launches) {
 		return nil
 	}
-	last := &l.launches[len(l.launches)-1] // a product follows its image
+	last := &l.launches[len(l.launches)-1] // a product follows the launch that quantises its activations
 	switch op.Kind {
 	case device.OpMatMul, device.OpExpertMatMul:
 		if op.mixture != nil { // of the gates and ups, and the one of the downs follows it
@@ -47,8 +44,6 @@ func (l *lowering) addLaunches(op operation) error {
 		if err := l.countWeights(last, append([]device.Op{op.Op}, op.also...)...); err != nil {
 			return err
 		}
-	case device.OpCandidates:
-		last.keeps = true
 	case device.OpAttention:
 		last.attends = &op.Op
 	case device.OpConv:
@@ -113,8 +108,7 @@ func sequences(b *device.Batch) int64 {
 	return int64(len(seen))
 }
 
-// Profile implements device.Profiler. It enqueues the launches one by one, with an event before and
-// after each. The GPU is given the whole step first, so that the launches wait for it and not it for them.
+// Profile implements device.Profiler.
 func (x *executable) Profile(b *device.Batch, rounds int) (times []device.LaunchTime, err error) {
 	defer mark(&err)
 	if err := x.device.begin(); err != nil {
@@ -123,30 +117,9 @@ func (x *executable) Profile(b *device.Batch, rounds int) (times []device.Launch
 	if err := x.Run(b); err != nil {
 		return nil, err
 	}
-	if x.resides() {
-		return x.profileWalk(b, rounds)
-	}
-	events := make([]*cudakern.Event, len(x.launches)+2)
-	defer func() {
-		for _, e := range events {
-			if e == nil {
-				continue
-			}
-			if closeErr := e.Close(); err == nil {
-				err = closeErr
-			}
-		}
-	}()
-	for i := range events {
-		if events[i], err = x.device.context.NewEvent(); err != nil {
-			return nil, fmt.Errorf("cuda: %w", err)
-		}
-	}
-	measured := make([][]time.Duration, len(x.launches))
-	for range rounds {
-		if err := x.profile(events, measured); err != nil {
-			return nil, fmt.Errorf("cuda: %w", err)
-		}
+	measured, err := x.runner().profile(rounds)
+	if err != nil {
+		return nil, fmt.Errorf("cuda: %w", err)
 	}
 	for i := range x.launches {
 		times = append(times, x.launches[i].time(b, measured[i]))
@@ -162,76 +135,37 @@ func (l *launch) time(b *device.Batch, measured []time.Duration) device.LaunchTi
 	}
 }
 
-// profileWalk is Profile for the resident kernel, whose blocks store clocks. The time of a launch includes that of the barrier
-// behind it.
-func (x *executable) profileWalk(b *device.Batch, rounds int) (times []device.LaunchTime, err error) {
-	d := x.device
-	if err := d.yield(); err != nil {
-		return nil, fmt.Errorf("cuda: %w", err)
-	}
-	at, err := d.context.Alloc(x.walk.StampBytes())
-	if err != nil {
-		return nil, fmt.Errorf("cuda: %w", err)
-	}
+// profile enqueues the launches one by one, with an event before and after each. The GPU is given the whole step first, so that the
+// launches wait for it and not it for them.
+func (x graphRunner) profile(rounds int) (measured [][]time.Duration, err error) {
+	events := make([]*cudakern.Event, len(x.launches)+2)
 	defer func() {
-		if freeErr := d.context.Free(at); err == nil {
-			err = freeErr
-		}
-	}()
-	measured := make([][]time.Duration, len(x.launches))
-	err = x.walk.Stamped(d.stream, at, d.yield, func() error {
-		for range rounds {
-			if err := x.stamp(at, measured); err != nil {
-				return err
+		for _, e := range events {
+			if e == nil {
+				continue
+			}
+			if closeErr := e.Close(); err == nil {
+				err = closeErr
 			}
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("cuda: %w", err)
-	}
-	for i := range x.launches {
-		times = append(times, x.launches[i].time(b, measured[i]))
-	}
-	return times, nil
-}
-
-// stamp runs the last step again and adds the times of its launches.
-func (x *executable) stamp(at cudakern.Ptr, measured [][]time.Duration) error {
-	d := x.device
-	if _, err := x.walk.Push(cudakern.StepCommand{}, nil); err != nil {
-		return err
-	}
-	if _, err := x.walk.Kernel().Wait(); err != nil {
-		return err
-	}
-	stamps := make([]byte, x.walk.StampBytes())
-	if err := d.side.Download(stamps, at); err != nil {
-		return err
-	}
-	if err := d.side.Sync(); err != nil {
-		return err
-	}
-	for i, s := range x.walk.Decode(stamps) {
-		measured[i] = append(measured[i], d.cycles(s.Cycles))
-		if os.Getenv("M40_LLM_STAMPS") != "" && len(measured[i]) == cap(measured[i]) {
-			l := &x.launches[i]
-			fmt.Fprintf(os.Stderr, "%3d %-40s %5d blocks %8.2f us busy %8.2f last waits %6.2f\n", i, l.Kernel.Name(), max(l.Grid.X, 1)*max(l.Grid.Y, 1)*max(l.Grid.Z, 1), us(d.cycles(s.Cycles)), us(d.cycles(s.Busy)), us(d.cycles(s.Last)))
+	}()
+	for i := range events {
+		if events[i], err = x.device.context.NewEvent(); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	measured = make([][]time.Duration, len(x.launches))
+	for range rounds {
+		if err := x.round(events, measured); err != nil {
+			return nil, err
+		}
+	}
+	return measured, nil
 }
 
-func us(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
-
-// cycles returns how long so many cycles of a multiprocessor take at its maximum clock.
-func (d *cuda) cycles(n float64) time.Duration {
-	return time.Duration(n / float64(d.context.Properties().ClockKHz) * float64(time.Millisecond))
-}
-
-// profile runs one round. Nothing is between the first two events: their time is that of an event,
+// round runs the step once and adds the time of each launch to measured. Nothing is between the first two events: their time is that of an event,
 // which is subtracted from the others.
-func (x *executable) profile(events []*cudakern.Event, measured [][]time.Duration) error {
+func (x graphRunner) round(events []*cudakern.Event, measured [][]time.Duration) error {
 	s := x.device.stream
 	if err := x.graph.Launch(s); err != nil {
 		return err

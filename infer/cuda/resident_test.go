@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"m40-llm/cudakern"
 	"m40-llm/cudakern/emutest"
+	"m40-llm/cudakern/resident"
 	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
@@ -18,10 +18,10 @@ import (
 )
 
 // patient are limits that no test reaches.
-var patient = cudakern.ResidenceLimits{Commands: 1 << 30, Idle: time.Minute, Hang: time.Minute}
+var patient = resident.Limits{Commands: 1 << 30, Idle: time.Minute, Hang: time.Minute}
 
 // openResident opens a device that decodes in a resident kernel with the given limits, on a small GPU.
-func openResident(t *testing.T, seed int, limits cudakern.ResidenceLimits) device.Device {
+func openResident(t *testing.T, seed int, limits resident.Limits) device.Device {
 	t.Helper()
 	t.Setenv("M40_LLM_EMU_SMS", "1")
 	t.Setenv("M40_LLM_EMU_SEED", fmt.Sprint(seed))
@@ -135,7 +135,7 @@ func TestTheResidentKernelLeavesForWhateverElseUsesTheGPU(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(rowOf(t, m), want) {
-			t.Errorf("step %d has other bits than a graph, behind %s", i, uses[max(0, i-1)].name)
+			t.Errorf("step %d has other bits than a graph, after %s", i, uses[max(0, i-1)].name)
 		}
 	}
 }

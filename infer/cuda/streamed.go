@@ -30,7 +30,7 @@ type streamed struct {
 // streamRegion is the memory of the parts whose numbers leave the same rest.
 type streamRegion struct {
 	region
-	copied *cudakern.Event // behind the copies of a part
+	copied *cudakern.Event // after the copies of a part
 	free   chan struct{}   // has an element if no step reads the region, and nothing is copied there
 }
 

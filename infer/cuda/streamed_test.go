@@ -281,12 +281,12 @@ func (f feeder) rows(seq int, tokens []int32, rows int) (logits [][]float32) {
 	return logits
 }
 
-// answer computes a row of an answer.
-func (f feeder) answer(seq int, token int32, pos int) {
+// answer computes a row of an answer and returns its logits.
+func (f feeder) answer(seq int, token int32, pos int) []float32 {
 	f.t.Helper()
 	b := f.batch()
 	f.add(b, seq, token, pos)
-	f.run(b)
+	return f.run(b)[0]
 }
 
 // together returns the logits of the rows of prompts that are read in one step.

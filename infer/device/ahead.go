@@ -10,7 +10,7 @@ type Pipelined interface {
 	// Depth returns how many steps may be started and not waited for, after programs were compiled; 1: none are ahead.
 	Depth() int
 
-	// Start starts x, of this device, for b behind the steps that were started before, and returns without waiting.
+	// Start starts x, of this device, for b after the steps that were started before, and returns without waiting.
 	// It fails with the error of Batch.Check if b is invalid. b may change afterwards.
 	Start(x Executable, b *Batch) error
 

@@ -25,7 +25,7 @@ type Batch struct {
 	Inputs []Input
 
 	// Tables are the block tables by cache group and sequence: the KV blocks of positions 0-31, 32-63, ….
-	// A block that is behind the windows of all rows has no effect on results, whatever it holds.
+	// A block that is outside the windows of all rows has no effect on results, whatever it holds.
 	Tables [][][]int32
 
 	States []int32 // by sequence: its slot of the recurrent state, no two the same; not read if the program has none
@@ -35,14 +35,14 @@ type Batch struct {
 	Draws []Draw
 	Ahead bool
 
-	// Prompt says that all rows are of prompts: see model.Options.Stream. Only package model reads it.
+	// Prompt says that all rows are of prompts: see model.Options.Prompts and Stream. Only package model reads it.
 	Prompt bool
 }
 
 // Input is what rows of a batch have in place of the embeddings of their tokens.
 type Input struct {
 	Row    int       // the first of them
-	Values []float32 // whole rows, each as wide as the embeddings, and as often more as the model adds vectors behind layers
+	Values []float32 // whole rows, each as wide as the embeddings, and as often more as the model adds vectors after layers
 }
 
 // LastPos appends, for each row, Ends or, without these, the last position that its sequence has in the batch, to list.

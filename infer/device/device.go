@@ -54,7 +54,7 @@ func (t Tensor) None() bool { return t.ID == 0 }
 type KVLayout struct {
 	Type    CacheType
 	Group   int // cache group, an index into Batch.Tables: caches of one group have the same block tables
-	Table   int // the most blocks of a block table, those behind a window included; 0: Blocks
+	Table   int // the most blocks of a block table, those outside a window included; 0: Blocks
 	Blocks  int
 	Layers  int
 	KVHeads int
@@ -143,6 +143,9 @@ type Info struct {
 	// StepRows is how many rows of a prompt the device should compute in one step, if that is more than by default; 0: the
 	// default. Larger steps take more memory.
 	StepRows int `json:"-"`
+
+	// Prompts reports whether programs of PromptRows have other bits: the device computes rows of prompts faster than those of answers.
+	Prompts bool `json:"-"`
 
 	// Drafts reports whether it was measured that answers gain if several drafted tokens are checked in one step.
 	Drafts bool `json:"-"`

@@ -197,6 +197,8 @@ type Program struct {
 	Out  int
 	Ops  []Op
 
+	Of RowKind // what its rows are
+
 	// Results, if set, are the only activations that are read after a run, so that a device need not store all others.
 	Results []Tensor
 
@@ -207,6 +209,15 @@ type Program struct {
 	gathered bool // GatherRows was recorded
 	err      error
 }
+
+// RowKind is what the rows of a program are.
+type RowKind uint8
+
+const (
+	AnyRows    RowKind = iota
+	PromptRows         // of prompts, which a device with Info.Prompts computes in another way
+	AnswerRows         // of answers, where prompts have programs of their own: few of each sequence
+)
 
 // Limits bound the batches of a program; see Batch.Check.
 type Limits struct {

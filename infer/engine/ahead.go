@@ -116,7 +116,7 @@ func (l *loop) planAhead() (plan []scheduled) {
 	if len(last.batch.Draws) == 0 || len(l.sched.waiting) > 0 || !l.sched.repeats(last.plan, n) || l.setup != nil || l.kv.active() {
 		return nil
 	}
-	if n > 1 && time.Duration(n)*l.sched.beside.step() > l.options.aheadTime {
+	if n > 1 && time.Duration(n)*l.sched.sharing.step() > l.options.aheadTime {
 		return nil
 	}
 	for i, part := range last.plan {

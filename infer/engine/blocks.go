@@ -8,7 +8,7 @@ import (
 // blocks allocates the blocks of a paged KV cache and records what they hold, so that sequences with
 // a common prefix share them. The layers of a model are in cache groups; each has blocks and block
 // tables of its own. In a group with a sliding window a sequence gives blocks back as soon as they
-// are behind the window of its next row. A prefix can be shared as long as the blocks that its next
+// are outside the window of its next row. A prefix can be shared as long as the blocks that its next
 // row reads are there, in every group.
 type blocks struct {
 	size     int // positions in a block
@@ -73,7 +73,7 @@ type blockTable struct {
 }
 
 // heldBlocks are the blocks of a sequence in a cache group: ids[i] holds its positions from i·size on.
-// Blocks before from are behind the window: the sequence does not hold them, and their ids are 0.
+// Blocks before from are outside the window: the sequence does not hold them, and their ids are 0.
 //
 // Others are reserved for it: those for all its tokens, up to as many as it ever holds. So a sequence with a
 // window gets all its memory when it is admitted, as any other, and not by and by from those that run.
@@ -110,7 +110,7 @@ func newBlocks(size, rows int, groups ...groupSize) *blocks {
 func (b *blocks) blocksFor(n int) int { return (n + b.size - 1) / b.size }
 
 // reach returns how many blocks the table of a sequence has in p: for all its tokens, or for those of
-// the next step if others will be behind the window by then.
+// the next step if others will be outside the window by then.
 func (b *blocks) reach(p *pool, tokens, computed int) int {
 	if p.window > 0 {
 		tokens = min(tokens, computed-computed%b.size+b.size+b.rows)
@@ -196,7 +196,7 @@ func (b *blocks) open(tokens []int32, reusable int, audience audience) (t blockT
 	b.reserve(&t, len(tokens))
 	cached += b.takeTail(&t, tokens[cached:reusable])
 	b.trim(&t, cached)
-	if !b.grow(&t, len(tokens), cached) { // others use what was behind its window
+	if !b.grow(&t, len(tokens), cached) { // others use what was outside its window
 		b.close(&t, tokens[:cached])
 		return blockTable{}, 0, false
 	}
@@ -238,9 +238,9 @@ func (b *blocks) match(tokens []int32, scope string) (chain []*content) {
 }
 
 // usable returns the most blocks, up to n, after which a row can be computed. has reports whether block i
-// of group g is there.
+// of group g is available.
 func (b *blocks) usable(n int, has func(g, i int) bool) (most int) {
-	first := make([]int, len(b.pools)) // of each group, the first block of those up to i that are there without a gap
+	first := make([]int, len(b.pools)) // of each group, the first block from which all up to i are available
 	for i := range n {
 		complete := true
 		for g, p := range b.pools {
@@ -342,7 +342,7 @@ func (b *blocks) extend(t *blockTable, use func(g int) bool) bool {
 	for g, p := range b.pools {
 		held := &t.groups[g]
 		if !use(g) {
-			b.releaseBehind(p, held, len(held.ids))
+			b.releaseBefore(p, held, len(held.ids))
 			held.ids = append(held.ids, 0)
 			held.from = len(held.ids)
 			continue
@@ -414,14 +414,14 @@ func (b *blocks) contentOf(t *blockTable, tokens []int32) *content {
 func (b *blocks) trim(t *blockTable, pos int) {
 	for g, p := range b.pools {
 		held, before := &t.groups[g], p.available()
-		for b.releaseBehind(p, held, p.needs(pos)/b.size); p.available() > before; {
+		for b.releaseBefore(p, held, p.needs(pos)/b.size); p.available() > before; {
 			p.reserve(held) // for the positions that follow; not what others share
 		}
 	}
 }
 
-// releaseBehind releases the blocks before first.
-func (b *blocks) releaseBehind(p *pool, held *heldBlocks, first int) {
+// releaseBefore releases the blocks before first.
+func (b *blocks) releaseBefore(p *pool, held *heldBlocks, first int) {
 	for ; held.from < min(first, len(held.ids)); held.from++ {
 		p.release(held.ids[held.from])
 		held.ids[held.from] = 0

@@ -2,10 +2,13 @@ package engine
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 
+	"m40-llm/cudakern/emutest"
+	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
 	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf"
@@ -85,6 +88,38 @@ func TestEngine_ChoosesTheFormatOfTheCache(t *testing.T) {
 					t.Errorf("an answer has the receipt %+v, %v", a.done, a.err)
 				}
 			})
+		})
+	}
+}
+
+// The plan of a GPU counts what its own buffers take.
+func TestRealModel_AutoChoosesTheFormatOfTheCacheOfAGPU(t *testing.T) {
+	const context = 1 << 20
+	file := gguftest.TinyLlama(gguftest.Llama{Dim: 128, Heads: 2, KVHeads: 1, Type: gguf.Q8_0, Context: context})
+	for _, c := range []struct {
+		name      string
+		megabytes int // of the GPU's memory
+		format    string
+		whole     bool
+		says      string
+	}{
+		{"f16 where the whole context fits", 1500, "f16", true, ""},
+		{"q8_0 where it does not", 900, "q8_0", true, "the KV cache is q8_0, because the whole context does not fit with f16"},
+		{"q8_0 where it fits with neither", 500, "q8_0", false, "more does not fit into memory; the KV cache is q8_0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("M40_LLM_LIBCUDA", emutest.Emulation(t))
+			t.Setenv("M40_LLM_EMU_MEMORY", strconv.Itoa(c.megabytes*1e6))
+			b := openReference(t, file, func(o *Options) {
+				o.CacheType, o.OpenDevice = placement.AutoCache, func(*gguf.File) (device.Device, error) { return cuda.Open() }
+			})
+			s := b.Status()
+			if s.CacheType != c.format || (s.ContextLength == context) != c.whole || (c.says == "") != (s.Notice == "") || !strings.Contains(s.Notice, c.says) {
+				t.Errorf("format %s, context %d, notice %q", s.CacheType, s.ContextLength, s.Notice)
+			}
+			if a := b.ask(request(span(10, 20), 3)); a.err != nil || a.done.Receipt.CacheType != c.format {
+				t.Errorf("an answer has the receipt %+v, %v", a.done, a.err)
+			}
 		})
 	}
 }

@@ -27,7 +27,7 @@ type constraints struct {
 
 	mu   sync.Mutex
 	used map[formKey]weak.Pointer[compiled] // every grammar that is still referenced
-	last []*compiled                        // the most recently used ones, newest last: kept though no answer uses them
+	last []*compiled                        // the most recently used ones, newest last: cached though no answer uses them
 }
 
 // compiled is a form compiled to a matcher of the model's tokens. All answers of that form share

@@ -13,7 +13,7 @@ import (
 )
 
 // An answer that a request continues resumes from the tokens that the model wrote, if they are
-// known: its text may encode to other ones. Those that delimit its reasoning are then kept as the
+// known: its text may encode to other ones. Those that delimit its reasoning then stay as the
 // model wrote them, and with a seed the answer is as if it had not ended.
 
 // resume returns the prompt of a request that continues a message in its own tokens. The prompt

@@ -36,10 +36,10 @@ type draftModel struct {
 
 // readTokens is what a draft model has read of a sequence.
 type readTokens struct {
-	table  blockTable
-	tokens []int32 // whose K and V are in table; those of the last draft may be others than the sequence got
-	slot   int32   // of the recurrent state behind the first behind tokens; the next slot is for those of a draft
-	behind int
+	table   blockTable
+	tokens  []int32 // whose K and V are in table; those of the last draft may be others than the sequence got
+	slot    int32   // of the recurrent state after the first stateAt tokens; the next slot is for those of a draft
+	stateAt int
 }
 
 // average is a moving average of times.
@@ -297,10 +297,10 @@ func (d *draftModel) prepare(ask *draftAsk) bool {
 	}
 	// The row of the last token is always computed, for its logits.
 	n := min(commonPrefix(r.tokens, q.tokens), len(q.tokens)-1)
-	if d.slots != nil && n < r.behind {
+	if d.slots != nil && n < r.stateAt {
 		n = 0
 	} else if d.slots != nil {
-		n = r.behind
+		n = r.stateAt
 	}
 	if n < len(r.tokens) {
 		if kept := d.blocks.truncate(&r.table, n); kept < n && d.slots != nil {
@@ -353,7 +353,7 @@ func (d *draftModel) readUp(asks []*draftAsk) error {
 			}
 			r := d.read[ask.seq]
 			d.blocks.commit(&r.table, r.tokens)
-			if r.behind = len(r.tokens); d.slots != nil && ask.most > 1 {
+			if r.stateAt = len(r.tokens); d.slots != nil && ask.most > 1 {
 				if err := d.forward.CopyState(r.slot+1, r.slot); err != nil {
 					return err
 				}

@@ -217,7 +217,7 @@ func (s *scheduler) accept(part scheduled, n int) {
 			q.drafts.count(part.by, false, &s.rates)
 		}
 	}
-	s.beside.accepted(n)
+	s.sharing.accepted(n)
 	if s.states != nil && n < len(part.draft) {
 		if len(q.tokens) > part.from {
 			s.undo(q, part.from)
@@ -255,7 +255,7 @@ func (s *scheduler) keepState(q *sequence) {
 	s.states.copies = append(s.states.copies, stateCopy{q.spare, q.slot})
 }
 
-// undo sets q back to its first tokens, those before the last step: what the step computed of its recurrent state is behind
+// undo sets q back to its first tokens, those before the last step: what the step computed of its recurrent state is after
 // a wrong draft. The next step computes the tokens again, to the same bits. If the draft of that is wrong, too, all of them are computed once
 // more, until no rows are left for a draft.
 func (s *scheduler) undo(q *sequence, tokens int) {

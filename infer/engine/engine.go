@@ -364,7 +364,7 @@ func (e *Engine) submit(ctx context.Context, r infer.Request, looking func(infer
 		return nil, err
 	}
 	if r.ChatTemplate != "" {
-		return nil, fault.Invalid("chat_template", "a request cannot replace the model's chat template: put it beside the model's file")
+		return nil, fault.Invalid("chat_template", "a request cannot replace the model's chat template: put it next to the model's file")
 	}
 	if err := e.inbox.enter(r.Client); err != nil {
 		return nil, err
@@ -491,7 +491,7 @@ func (e *Engine) Render(ctx context.Context, r infer.Request) (view infer.Render
 	return view, err
 }
 
-// describePictures says in view how many tokens stand for each picture of r, would stand for it in each detail, and where they lie in it.
+// describePictures says in view how many tokens each picture of r has, would have in each detail, and where they are in it.
 func (m *openModel) describePictures(view *infer.Rendered, r infer.Request) error {
 	sizes, err := m.pictureSizes(&r)
 	if err != nil {

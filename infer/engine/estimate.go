@@ -12,7 +12,7 @@ type outlook struct {
 	s     *scheduler
 	ends  []int // when the running sequences are expected to end, earliest first
 	turns []int // when their time slices end, earliest first
-	drain int   // when all sequences that have begun are expected to have ended
+	drain int   // when all sequences that have started are expected to have ended
 
 	other string         // first other model among the sequences passed to steps; "": none
 	ahead map[string]int // number of those sequences by the model they need
@@ -31,7 +31,7 @@ func (s *scheduler) outlook(remaining func(*sequence) int) outlook {
 	return o
 }
 
-// drainSteps returns in how many steps all sequences that have begun are expected to have ended.
+// drainSteps returns in how many steps all sequences that have started are expected to have ended.
 func (s *scheduler) drainSteps(remaining func(*sequence) int) (steps int) {
 	total := 0
 	add := func(q *sequence) {

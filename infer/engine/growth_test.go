@@ -97,6 +97,29 @@ func TestBlocks_GrowOnlyAsFarAsThereIsMemory(t *testing.T) {
 	}
 }
 
+func TestBlocks_MemoryThatWasGivenBackIsNotSpare(t *testing.T) {
+	b := oneGroup(8, 4)
+	b.pools[0].growBy(func(n int) int { return n })
+	table, _, ok := b.open(span(0, 12), 0, audience{})
+	if !ok {
+		t.Fatal("12 tokens do not fit in 8 blocks of 4")
+	}
+	b.write(&table, 0, 12)
+	b.close(&table, span(0, 12))
+	if !b.hasSpare(4) {
+		t.Error("with 3 of 8 blocks idle, one more leaves too few")
+	}
+	if ids := b.shrink(0, 3); len(ids) != 3 {
+		t.Fatalf("the memory of blocks %v is given back, want that of 3", ids)
+	}
+	if b.hasSpare(4) {
+		t.Error("memory that was given back counts before it is asked for again")
+	}
+	if _, _, ok := b.open(span(20, 24), 0, audience{}); !ok || !b.hasSpare(4) {
+		t.Error("memory that was granted again does not count")
+	}
+}
+
 func TestGrowth_AsksBackWhatOthersLack(t *testing.T) {
 	const mb = int64(1) << 20
 	tests := []struct {

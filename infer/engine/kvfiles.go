@@ -45,7 +45,7 @@ type kvJob struct {
 	audience audience // of the chat
 
 	contents []*content // of a job that saves: what the blocks hold
-	needs    []int      // the first block of each cache group that rows behind contents, or behind have blocks, read
+	needs    []int      // for each cache group, the first block that rows after contents, or after the blocks of have, read
 
 	// Recurrent state of the model, nil if it has none: a record has it as a block of one more cache group, if
 	// it was after the record's tokens. A job that saves stores it after the blocks worth, and a restored
@@ -332,14 +332,14 @@ func (j *kvJob) readBlocks(r *kvRecord, size int, forward forwarder) error {
 	if !slices.Contains(j.worth, j.next) {
 		return nil
 	}
-	if slot := j.stateBehind(j.next, size); slot != noSlot {
+	if slot := j.stateAfter(j.next, size); slot != noSlot {
 		return forward.ReadState(add(j.stateGroup()), slot)
 	}
 	return nil
 }
 
-// stateBehind returns the slot of the snapshot after a block; noSlot if something else has taken it since.
-func (j *kvJob) stateBehind(block, size int) int32 {
+// stateAfter returns the slot of the snapshot after a block; noSlot if something else has taken it since.
+func (j *kvJob) stateAfter(block, size int) int32 {
 	tokens := j.tokens[:(block+1)*size]
 	if slot, length := j.states.snapshot(tokens, j.audience.scope); length == len(tokens) {
 		return slot
@@ -349,7 +349,7 @@ func (j *kvJob) stateBehind(block, size int) int32 {
 
 // dropLost ends the job before blocks after which there is no state any more: they would be computed again.
 func (j *kvJob) dropLost(b *blocks) {
-	for n := len(j.worth) - 1; n >= 0 && j.worth[n] >= j.next && j.stateBehind(j.worth[n], b.size) == noSlot; n-- {
+	for n := len(j.worth) - 1; n >= 0 && j.worth[n] >= j.next && j.stateAfter(j.worth[n], b.size) == noSlot; n-- {
 		j.worth, j.contents = j.worth[:n], j.contents[:0]
 		if n > 0 {
 			j.contents = j.contents[:j.worth[n-1]+1]
@@ -675,7 +675,7 @@ var program = sync.OnceValue(func() string {
 func identity(m *openModel, p placed, cache device.CacheType, blockBytes []int, state bool) kvfile.Identity {
 	h := sha256.New()
 	extended := p.plan.Context > m.config.OriginalContext // with other RoPE factors
-	fmt.Fprintf(h, "%s %d %s %s %q %v %v\n", m.hash, m.info.ModifiedUnix, cache, program(), p.converted, extended, p.plan.Stream)
+	fmt.Fprintf(h, "%s %d %s %s %q %v %v\n", m.hash, m.info.ModifiedUnix, cache, program(), p.converted, extended, p.promptsApart(m))
 	for _, s := range append(slices.Clip(p.stages), p.experts) {
 		if s.Layers > 0 {
 			info := s.Device.Info()

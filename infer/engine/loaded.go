@@ -42,6 +42,8 @@ type loadedModel struct {
 	receipt record.Receipt // the fields that all its answers share
 	ahead   bool           // steps are computed ahead
 
+	promptsApart bool // rows of prompts are computed in another way than those of answers: see sequence.answerRows
+
 	reads    *model.Reads          // what steps read from memory; nil: not known
 	meter    device.BandwidthMeter // of that memory; nil: none
 	identity kvfile.Identity       // of stored KV caches; zero if none are stored
@@ -151,7 +153,7 @@ func (l *loop) switchTo(m *openModel) {
 // reload applies the setup that was requested, and loads the model again if one is loaded, with all memory that is free
 // then. If that fails, it undoes the change.
 func (l *loop) reload() {
-	l.kept = nil
+	l.margins = nil
 	before, after := l.setupNow(), *l.setup
 	l.setup, l.sched.draining = nil, false
 	l.apply(after)
@@ -213,7 +215,10 @@ func (l *loop) replace(m *openModel) *fault.Error {
 	l.setKeepAlive(l.options.KeepAlive)
 	r.growth = growth{free: l.options.FreeMemory}
 	l.sched.reset(m.key(), r.newBlocks(l.sched.limits.Rows))
-	l.sched.streams = r.plan.Stream
+	if l.sched.promptsApart, l.sched.streams = r.promptsApart, r.plan.Stream; r.promptsApart {
+		l.sched.alone.atLeast(shortPrompt)
+		l.sched.sharing.atLeast(shortPrompt)
+	}
 	l.sched.useStates(r.states())
 	if l.options.drafter != nil {
 		l.sched.drafters[wayModel] = l.options.drafter
@@ -265,7 +270,7 @@ func (r *loadedModel) newBlocks(rows int) *blocks {
 func (l *loop) open(m *openModel) (_ *loadedModel, err error) {
 	defer func() {
 		if err != nil {
-			delete(l.kept, m.key()) // nothing is gained by it, and more memory may be free at the next load
+			delete(l.margins, m.key()) // nothing is gained by it, and more memory may be free at the next load
 		}
 	}()
 	var first *fault.Error
@@ -273,16 +278,16 @@ func (l *loop) open(m *openModel) (_ *loadedModel, err error) {
 		r, err := l.openOnce(m)
 		short, ok := errors.AsType[*shortage](err)
 		if e, _ := errors.AsType[*fault.Error](err); first != nil && !ok && e != nil && e.Code == fault.CodeMemory {
-			return nil, first // e would have what is kept free
+			return nil, first // e would have the margin
 		}
 		if !ok {
 			return r, err
 		}
 		first = cmp.Or(first, short.reason)
-		if l.options.WholePlan || !l.keepFree(m, short, tries) {
+		if l.options.WholePlan || !l.widenMargin(m, short, tries) {
 			return nil, first
 		}
-		l.options.Logger.Warn("memory ran out while the model was loaded; it is tried with less", "model", m.info.Name, "device", short.device, "kept_free", l.kept[m.key()][short.device], "error", short.reason.Message)
+		l.options.Logger.Warn("memory ran out while the model was loaded; it is tried with less", "model", m.info.Name, "device", short.device, "kept_free", l.margins[m.key()][short.device], "error", short.reason.Message)
 	}
 }
 
@@ -296,21 +301,21 @@ type shortage struct {
 
 func (s *shortage) Error() string { return s.reason.Message }
 
-// keepFree makes later plans of m leave more memory of a device, the more the more tries have failed: room for a layer, then for two
-// more, four more and so on. It returns false if the device has been given up. What is kept free stays so for later loads, until one fails
+// widenMargin makes later plans of m leave more memory of a device, the more the more tries have failed: room for a layer, then for two
+// more, four more and so on. It returns false if the device has been given up. The margin stays for later loads, until one fails
 // or a person has the model loaded again (reload).
-func (l *loop) keepFree(m *openModel, s *shortage, tries int) bool {
+func (l *loop) widenMargin(m *openModel, s *shortage, tries int) bool {
 	const least = 32 << 20
 	if s.memory <= 1 {
 		return false
 	}
-	if l.kept == nil {
-		l.kept = map[string]map[int]int64{}
+	if l.margins == nil {
+		l.margins = map[string]map[int]int64{}
 	}
-	if l.kept[m.key()] == nil {
-		l.kept[m.key()] = map[int]int64{}
+	if l.margins[m.key()] == nil {
+		l.margins[m.key()] = map[int]int64{}
 	}
-	l.kept[m.key()][s.device] += max(s.layer, least) << min(tries, 16)
+	l.margins[m.key()][s.device] += max(s.layer, least) << min(tries, 16)
 	return true
 }
 
@@ -437,7 +442,7 @@ func (l *loop) placeOnDevices(m *openModel, p *placed) error {
 		if err := m.config.Check(dev, cache); err != nil {
 			return fault.Errorf(fault.CodeDevice, "cannot load model %q: %s", m.info.Name, err)
 		}
-		size, err := l.sizeBeside(p, m, dev, len(sizes))
+		size, err := l.sizeWithRest(p, m, dev, len(sizes))
 		if err != nil {
 			return err
 		}
@@ -450,7 +455,7 @@ func (l *loop) placeOnDevices(m *openModel, p *placed) error {
 		p.plan, reason = placement.Place(sum, sizes, limits)
 		if reader, ok := dev.(device.FileReader); ok && reason != nil && size.InFile == "" && !fitsAtAll(sum, sizes) {
 			reader.KeepInFile(whyInFile(m.file, size))
-			if sizes[len(sizes)-1], err = l.sizeBeside(p, m, dev, len(sizes)-1); err != nil {
+			if sizes[len(sizes)-1], err = l.sizeWithRest(p, m, dev, len(sizes)-1); err != nil {
 				return err
 			}
 			p.plan, reason = placement.Place(sum, sizes, limits)
@@ -485,8 +490,8 @@ func (l *loop) placementLimits(m *openModel, rows int) placement.Limits {
 	return placement.Limits{Context: s.Context, Answers: s.Answers, Rows: rows, Among: l.options.Among}
 }
 
-// streamedRows is how many rows of a prompt a step should have for which weights are copied, at least: that takes as long for one row.
-const streamedRows = 512
+// leastLarge is how many rows larger steps should have at least: those of prompts that copy or round weights for each step take as long for one row.
+const leastLarge = 512
 
 // placeLargerSteps plans m for steps of as many rows as the devices of p compute fastest, unless the option says how many or too
 // little memory would be left for the KV cache.
@@ -500,12 +505,13 @@ func (l *loop) placeLargerSteps(m *openModel, p *placed) error {
 		least = min(least, p.devices[experts.Device].Info().StepRows)
 	}
 	most := least
+	least = min(least, leastLarge)
 	if p.plan.Stream {
 		fast := p.devices[0].Info().StepRows
 		if experts.Layers > 0 {
 			fast *= 4 // copying the experts of all layers takes as long as computing as many rows
 		}
-		least = streamedRows
+		least = leastLarge
 		most = max(least, fast)
 	}
 	for rows := most; rows > 0 && rows >= least; rows /= 2 {
@@ -525,7 +531,7 @@ func (l *loop) placeSteps(m *openModel, p *placed, rows int) (fits bool, err err
 	l.sched.limits = limits(placement.StepLimitsOf(l.options.Parallel, rows))
 	var sizes []placement.Device
 	for i, dev := range p.devices {
-		size, err := l.sizeBeside(p, m, dev, i)
+		size, err := l.sizeWithRest(p, m, dev, i)
 		if err != nil {
 			return false, err
 		}
@@ -556,18 +562,18 @@ func whyInFile(f *gguf.File, size placement.Device) string {
 	return why
 }
 
-// addShortage adds to the notice of p what was kept free, because it had run out.
+// addShortage adds to the notice of p the margins that a shortage of memory has widened.
 func (l *loop) addShortage(m *openModel, p *placed) {
 	for i, size := range p.sizes {
-		if kept := l.kept[m.key()][i]; kept > 0 {
-			notice := fmt.Sprintf("the memory of %s ran out while the model was loaded, so %s more of it are left free", size.Name, units.ByteSize(kept))
+		if margin := l.margins[m.key()][i]; margin > 0 {
+			notice := fmt.Sprintf("the memory of %s ran out while the model was loaded, so %s more of it are left free", size.Name, units.ByteSize(margin))
 			p.info.Notice = strings.TrimPrefix(p.info.Notice+"; "+notice, "; ")
 		}
 	}
 }
 
-// sizeBeside is sizeOn, but the device also has the head of m, and the first one its draft model, if it has one.
-func (l *loop) sizeBeside(p *placed, m *openModel, dev device.Device, i int) (placement.Device, error) {
+// sizeWithRest is sizeOn, but the device also has the head of m, and the first one its draft model, if it has one.
+func (l *loop) sizeWithRest(p *placed, m *openModel, dev device.Device, i int) (placement.Device, error) {
 	size, err := l.sizeOn(m, dev, i)
 	if err != nil {
 		return size, err
@@ -602,8 +608,8 @@ func (l *loop) sizeOn(m *openModel, dev device.Device, i int) (placement.Device,
 	if most := l.options.MemoryLimit; most > 0 && !size.Dedicated && (size.Memory == 0 || most < size.Memory) {
 		size.Memory = most
 	}
-	if kept := l.kept[m.key()][i]; kept > 0 && size.Memory > 0 {
-		size.Memory = max(size.Memory-kept, 1)
+	if margin := l.margins[m.key()][i]; margin > 0 && size.Memory > 0 {
+		size.Memory = max(size.Memory-margin, 1)
 	}
 	return size, nil
 }
@@ -636,15 +642,12 @@ func (p *placed) setStages(types placement.Types) {
 		p.experts = model.Stage{Device: p.devices[experts.Device], Layers: experts.Layers}
 		on[experts.Device] = true
 	}
-	var names, paths []string
+	var names []string
 	var inFile string
 	for i, dev := range p.devices {
 		if info := dev.Info(); on[i] {
 			if names = append(names, info.Name); len(names) == 1 {
 				p.info = info
-			}
-			if !slices.Contains(paths, info.Path) {
-				paths = append(paths, info.Path)
 			}
 			inFile = cmp.Or(inFile, device.Info{InFile: info.InFile}.Notices())
 			if c, ok := dev.(device.Converter); ok {
@@ -655,12 +658,31 @@ func (p *placed) setStages(types placement.Types) {
 		}
 	}
 	p.converted = strings.Join(conversions, "; ")
-	p.info.Name, p.info.Path = strings.Join(names, " and "), strings.Join(paths, "+")
-	if p.plan.Stream { // then the first path is that of the GPUs
-		p.info.Path += ", prompts " + paths[0]
-	}
+	p.info.Name, p.info.Path = strings.Join(names, " and "), p.path()
 	notice := cmp.Or(p.plan.Reason, p.info.Notice)
 	p.info.Notice = strings.Join(slices.DeleteFunc([]string{notice, inFile, p.converted}, func(s string) bool { return s == "" }), "; ")
+}
+
+// path returns the number paths of the devices that the model is on, as far as they are known: those of a GPU are when its programs are compiled.
+func (p placed) path() string {
+	var paths []string
+	for _, dev := range p.devices {
+		isOn := func(s model.Stage) bool { return s.Layers > 0 && s.Device == dev }
+		if path := dev.Info().Path; (isOn(p.experts) || slices.ContainsFunc(p.stages, isOn)) && !slices.Contains(paths, path) {
+			paths = append(paths, path)
+		}
+	}
+	all := strings.Join(paths, "+")
+	if p.plan.Stream { // then the first path is that of the GPUs
+		all += ", prompts " + paths[0]
+	}
+	return all
+}
+
+// promptsApart reports whether rows of prompts are computed in another way than those of answers, and so have other bits.
+func (p placed) promptsApart(m *openModel) bool {
+	own := slices.ContainsFunc(p.stages, func(s model.Stage) bool { return s.Device.Info().Prompts })
+	return p.plan.Stream || own && !m.config.Embeds()
 }
 
 // memoryOf returns what a model takes of devices by a plan.
@@ -687,6 +709,7 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 		GroupBlocks: p.plan.GroupBlocks(),
 		Experts:     p.experts,
 		Stream:      p.plan.Stream,
+		Prompts:     true,
 		PackLater:   l.packsLater(m, p),
 		Pictures:    m.sees(),
 		Head:        p.head,
@@ -700,8 +723,8 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 		return nil, loadError(m, p, err)
 	}
 	compiled := p.stages[0].Device.Info() // with what is known since its programs were compiled
-	info.Decode, info.DecodeReason = compiled.Decode, compiled.DecodeReason
-	r := &loadedModel{model: m, devices: p.devices, info: info, forward: forward, plan: p.plan, memory: memoryOf(p.plan, p.devices)}
+	info.Decode, info.DecodeReason, info.Path = compiled.Decode, compiled.DecodeReason, p.path()
+	r := &loadedModel{model: m, devices: p.devices, info: info, forward: forward, plan: p.plan, memory: memoryOf(p.plan, p.devices), promptsApart: p.promptsApart(m)}
 	l.setTower(r, m, p)
 	r.head = l.newHeadDrafter(r, p.head)
 	if r.packing.missing, err = forward.Pack(0); err != nil {

@@ -211,7 +211,7 @@ func TestScheduler_DraftsTakeNoRowsAndNoMemoryOfOthers(t *testing.T) {
 		next(s)
 		next(s)
 		s.add(newSequence("m", span(500, 600), false))
-		s.beside.rows = 32
+		s.sharing.rows = 32
 		if n := next(s); n != 0 {
 			t.Errorf("%d tokens were drafted beside a prompt", n)
 		}
@@ -233,7 +233,7 @@ func TestScheduler_DraftsTakeNoRowsAndNoMemoryOfOthers(t *testing.T) {
 			t.Errorf("%d tokens were drafted into the next block, %d blocks are available, want %d", n, s.blocks.pools[0].available(), free)
 		}
 		s.add(newSequence("m", span(500, 560), false)) // takes the other blocks
-		s.beside.rows = 1
+		s.sharing.rows = 1
 		if n := next(s); n != 32-30 || s.blocks.pools[0].available() != 0 {
 			t.Errorf("%d tokens were drafted where 2 fit, %d blocks are available", n, s.blocks.pools[0].available())
 		}

@@ -52,7 +52,7 @@ type loop struct {
 	handed     bool                     // to another engine, while the last steps of this turn are computed
 	collected  time.Time                // when the last one was, if the loop has not waited since; else zero
 	shrunk     time.Time                // when the engine looked last whether the KV cache has to shrink
-	kept       map[string]map[int]int64 // by model and device, bytes that plans leave free because they were missing; see keepFree
+	margins    map[string]map[int]int64 // by model and device, bytes that plans leave free because they were missing; see widenMargin
 	bandwidths map[string]float64       // measured read bandwidth by loadedModel.metered, bytes per second; 0: it cannot be measured
 }
 
@@ -194,7 +194,7 @@ func (l *loop) fit(a *answer) {
 		l.end(a, err, true)
 		return
 	}
-	a.streams = l.loaded.plan.Stream
+	a.promptsApart = l.loaded.promptsApart
 	a.proposal = l.propose(a)
 	l.fitDrafts(a)
 	if file := a.request.KVFile; file != nil {
@@ -568,7 +568,7 @@ func (l *loop) remaining(q *sequence) int {
 }
 
 // reportPositions sends those who wait their new position in the queue, and how long they are
-// expected to wait. An answer that has begun and was preempted gets none: it just pauses.
+// expected to wait. An answer that was started and preempted gets none: it just pauses.
 func (l *loop) reportPositions() {
 	if len(l.sched.waiting) == 0 {
 		return

@@ -82,7 +82,7 @@ type openModels struct {
 // openName is the name of a model, with the device that it may use.
 type openName struct{ name, device string }
 
-// acquire returns the model called name, opening it if nobody has. It may use devices of one kind only,
+// acquire returns the model called name, opening it unless it is open. It may use devices of one kind only,
 // unless device is empty. The caller releases it.
 func (l *openModels) acquire(ctx context.Context, name, device string) (*openModel, error) {
 	l.mu.Lock()

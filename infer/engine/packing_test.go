@@ -121,6 +121,35 @@ func TestEngine_CopiesWeightsBetweenSteps(t *testing.T) {
 	}
 }
 
+func TestLoop_CopiesWeightsWhereNothingElseIsToBeDoneOrAStepOwesIt(t *testing.T) {
+	one := []*sequence{{}}
+	for name, c := range map[string]struct {
+		missing  int64
+		owed     time.Duration
+		running  []*sequence
+		waiting  []*sequence
+		setup    *infer.Setup
+		inFlight []*flight
+		want     bool
+	}{
+		"weights are copied while nothing is to be done":                     {missing: 1, want: true},
+		"none are once all are copied":                                       {},
+		"an answer that runs waits as long as a step owes":                   {missing: 1, owed: time.Second, running: one, want: true},
+		"an answer that runs does not wait for longer":                       {missing: 1, running: one},
+		"none are copied during a step":                                      {missing: 1, owed: time.Second, running: one, inFlight: []*flight{nil}},
+		"the answer of another model does not wait although a step owes it":  {missing: 1, owed: time.Second, waiting: one},
+		"the model is loaded with another setup although a step owes copies": {missing: 1, owed: time.Second, setup: &infer.Setup{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := &loop{loaded: &loadedModel{packing: packing{missing: c.missing, owed: c.owed}}, setup: c.setup, flights: c.inFlight}
+			l.sched.running, l.sched.waiting = c.running, c.waiting
+			if got := l.packs(); got != c.want {
+				t.Errorf("copies are made: %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
 func TestEngine_CopiesWeightsAtOnceWhereMemoryIsShortOrTheyAreFew(t *testing.T) {
 	for name, set := range map[string]func(*bench, *Options){
 		"short memory":   func(_ *bench, o *Options) { o.FreeMemory = func() int64 { return 1 } },

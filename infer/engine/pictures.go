@@ -72,7 +72,7 @@ const answerID = 1 << 30
 // ids returns what the KV cache knows the first n positions by.
 func (q *sequence) ids(n int) []int32 {
 	answer := n
-	if q.streams {
+	if q.promptsApart {
 		answer = min(n, q.answerRows())
 	}
 	if len(q.pictures) == 0 && answer == n {
@@ -153,7 +153,7 @@ type vision struct {
 	file    *gguf.File // the companion
 	hash    string     // of its header and size
 	sees    model.Pictures
-	token   int32 // that stands for each row of a picture
+	token   int32 // that is in the prompt for each row of a picture
 	prepare map[chat.Detail]*picture.Preprocessor
 	limits  picture.Options
 
@@ -481,7 +481,7 @@ func (v *vision) encode(ctx context.Context, of infer.Picture, without *infer.Pi
 	return seen.add(pictureKey{v.identity(at), pixels.Hash}, vectors, pixels.Tokens), nil
 }
 
-// seenPictures are the pictures that were encoded last, of all models. Their vectors are kept within a limit, their numbers
+// seenPictures are the pictures that were encoded last, of all models. Their vectors are cached within a limit, their numbers
 // for longer: a picture whose number is forgotten gets another one.
 type seenPictures struct {
 	mu    sync.Mutex

@@ -41,7 +41,7 @@ func (c seeingCatalog) Open(name string) (*gguf.File, infer.ModelInfo, error) {
 // openSeeing starts an engine with the model called name of the fixtures, and the companion file of another if that is not empty.
 func openSeeing(t *testing.T, name, companion string, set func(*Options)) *bench {
 	t.Helper()
-	text, err := os.ReadFile(fixtures.Path(t, "images", name, "text.gguf"))
+	text, err := os.ReadFile(fixtures.Images(t, name, "text.gguf"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func (c *seenCase) request(t *testing.T) infer.Request {
 
 func seenCases(t *testing.T, name string) (cases []seenCase) {
 	t.Helper()
-	data, err := os.ReadFile(fixtures.Path(t, "images", name, "golden.json"))
+	data, err := os.ReadFile(fixtures.Images(t, name, "golden.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func seenCases(t *testing.T, name string) (cases []seenCase) {
 // seenLimits returns the limits of pictures that the goldens of a family were made with.
 func seenLimits(t *testing.T, name string) picture.Options {
 	t.Helper()
-	data, err := os.ReadFile(fixtures.Path(t, "images", name, "golden.json"))
+	data, err := os.ReadFile(fixtures.Images(t, name, "golden.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,6 +149,8 @@ func seenLimits(t *testing.T, name string) picture.Options {
 			MaxSoftTokens int `json:"max_soft_tokens"`
 			MergeSize     int `json:"merge_size"`
 			PatchSize     any `json:"patch_size"`
+			MinTokens     int `json:"min_image_tokens"`
+			MaxTokens     int `json:"max_image_tokens"`
 			Size          struct {
 				Longest  int `json:"longest_edge"`
 				Shortest int `json:"shortest_edge"`
@@ -160,18 +162,18 @@ func seenLimits(t *testing.T, name string) picture.Options {
 	}
 	p := g.Preprocessor
 	if p.MergeSize == 0 {
-		return picture.Options{MaxTokens: p.MaxSoftTokens}
+		return picture.Options{MinTokens: p.MinTokens, MaxTokens: p.MaxSoftTokens + p.MaxTokens}
 	}
 	side := p.MergeSize * int(p.PatchSize.(float64))
 	return picture.Options{MinTokens: p.Size.Shortest / (side * side), MaxTokens: p.Size.Longest / (side * side)}
 }
 
 // seenFamilies are the fixtures of models that read pictures.
-var seenFamilies = []string{"gemma3", "llava", "smolvlm", "mistral3", "qwen25vl", "qwen3vl", "qwen35vl", "gemma4", "gemma4e"}
+var seenFamilies = []string{"gemma3", "llava", "smolvlm", "mistral3", "qwen25vl", "qwen3vl", "qwen35vl", "gemma4", "gemma4e", "internvl", "lfm2", "qwen2vl"}
 
 func mmproj(t *testing.T, name string) string {
 	t.Helper()
-	return fixtures.Path(t, "images", name, "mmproj.gguf")
+	return fixtures.Images(t, name, "mmproj.gguf")
 }
 
 func TestPictures_AnswersAreTheReferences(t *testing.T) {
@@ -311,6 +313,8 @@ var detailsOfLarge = map[string]infer.PictureTokens{
 	"qwen25vl": {Low: 63, Medium: 63, Full: 63},
 	"smolvlm":  {Low: 4, Medium: 20, Full: 40},
 	"gemma4":   {Low: 12, Medium: 30, Full: 63},
+	"lfm2":     {Low: 2, Medium: 18, Full: 38},
+	"internvl": {Low: 4, Medium: 4, Full: 20},
 }
 
 func TestPictures_TheirDetailDecidesHowManyTokensTheyAre(t *testing.T) {

@@ -50,7 +50,7 @@ func (m *openModel) pairsOf(ctx context.Context, r infer.RankRequest) (texts []*
 	if err != nil {
 		return nil, err
 	}
-	frame, behind := encoder.Frame()
+	frame, suffix := encoder.Frame()
 	if n := m.config.ContextLength; frame >= n {
 		return nil, queryTooLong(frame, n)
 	}
@@ -61,7 +61,7 @@ func (m *openModel) pairsOf(ctx context.Context, r infer.RankRequest) (texts []*
 			return nil, err
 		}
 		if cut := len(tokens) - frame - r.MaxTokens; r.MaxTokens > 0 && cut > 0 {
-			tokens = slices.Delete(tokens, len(tokens)-behind-cut, len(tokens)-behind)
+			tokens = slices.Delete(tokens, len(tokens)-suffix-cut, len(tokens)-suffix)
 		}
 		if all += len(tokens); all > infer.MaxRankTokens {
 			return nil, fault.Invalid("documents", "the query with the first %d documents has more than %d tokens: give fewer documents, and the others in further requests", i+1, infer.MaxRankTokens)
@@ -72,7 +72,7 @@ func (m *openModel) pairsOf(ctx context.Context, r infer.RankRequest) (texts []*
 		if err := inVocabulary("documents", tokens, m.config.Vocab); err != nil {
 			return nil, err
 		}
-		texts = append(texts, answerOfText(ctx, m, tokens, embedding{number: i + 1, document: true, truncate: r.Truncate, ending: behind, frame: frame}))
+		texts = append(texts, answerOfText(ctx, m, tokens, embedding{number: i + 1, document: true, truncate: r.Truncate, ending: suffix, frame: frame}))
 	}
 	return texts, nil
 }
@@ -87,7 +87,7 @@ func queryTooLong(tokens, n int) *fault.Error {
 // pairEncoder returns the tokens of a query with documents.
 type pairEncoder interface {
 	// Frame returns how many tokens of a pair are not the document's, and how many of these are after it.
-	Frame() (tokens, behind int)
+	Frame() (tokens, suffix int)
 	Encode(ctx context.Context, document string) ([]int32, error)
 }
 
@@ -106,11 +106,11 @@ func (m *openModel) pairEncoder(ctx context.Context, query string) (pairEncoder,
 			last = i + 1
 		}
 	}
-	behind, err := m.tokenizer.EncodeSpans(ctx, p.spans(m.rankParts[last:], ""), false)
+	suffix, err := m.tokenizer.EncodeSpans(ctx, p.spans(m.rankParts[last:], ""), false)
 	if err != nil {
 		return nil, err
 	}
-	p.frame, p.behind = len(framed), len(behind)
+	p.frame, p.suffix = len(framed), len(suffix)
 	return p, nil
 }
 
@@ -163,10 +163,10 @@ type templatePair struct {
 	tokenizer     *tokenizer.Tokenizer
 	parts         []rankPart
 	query         string
-	frame, behind int
+	frame, suffix int
 }
 
-func (p *templatePair) Frame() (tokens, behind int) { return p.frame, p.behind }
+func (p *templatePair) Frame() (tokens, suffix int) { return p.frame, p.suffix }
 
 func (p *templatePair) Encode(ctx context.Context, document string) ([]int32, error) {
 	return p.tokenizer.EncodeSpans(ctx, p.spans(p.parts, document), false)

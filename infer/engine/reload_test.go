@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/chatformat"
 	"m40-llm/infer/fault"
+	"m40-llm/infer/record"
 )
 
 func TestEngine_UnloadsAModelThatNobodyUses(t *testing.T) {
@@ -98,6 +100,36 @@ func TestEngine_TheEndOfAnAnswerIsToldWhenTheStatusHasIt(t *testing.T) {
 				t.Fatalf("answer %d has ended and the status has %g s and %d running", i, s.KeepAliveS, s.Running)
 			}
 		}
+	}
+}
+
+// closing is the kind of an answer that calls a function when it is closed.
+type closing struct {
+	writing
+	call func()
+}
+
+func (c closing) close() (isLast bool) {
+	c.call()
+	return c.writing.close()
+}
+
+func TestLoop_AnAnswerLeavesTheStatusBeforeItsLastEvent(t *testing.T) {
+	l := &loop{status: newStatus(), inbox: newInbox(1), models: &openModels{}, answers: map[*sequence]*answer{}}
+	a := &answer{sequence: newSequence("m", span(0, 3), false), reader: reader{model: &openModel{users: 2}, format: &chatformat.Format{}}, mail: newMailbox()}
+	l.sched.running, l.answers[a.sequence] = []*sequence{a.sequence}, a
+	l.status.setCounts(1, 0)
+	closed := false
+	a.kind = closing{call: func() {
+		closed = true
+		if events, _, _ := a.mail.take(); len(events) > 0 || l.status.current.Running != 0 {
+			t.Errorf("before the answer is closed it has sent %+v, and %d run by the status", events, l.status.current.Running)
+		}
+	}}
+	l.finish(a, &infer.Done{}, record.Receipt{}, time.Time{})
+	events, ended, err := a.mail.take()
+	if !closed || len(events) != 1 || events[0].Type != infer.EventDone || !ended || err != nil {
+		t.Errorf("closed: %v; the answer has sent %+v, ended: %v, %v", closed, events, ended, err)
 	}
 }
 

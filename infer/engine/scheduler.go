@@ -15,14 +15,14 @@ import (
 // sequences, so that every client gets the same part of the device; of one client, first those
 // that never ran, so that every answer begins soon, then the oldest.
 //
-// A sequence keeps its place for a time slice of sliceSteps steps, and longer while nobody needs
+// A sequence keeps its place for a time slice of sliceSteps steps, and longer while no other one needs
 // the place. Then it may be preempted, and keeps its memory as long as there is enough. Where
 // memory runs out, sequences that wait lose theirs first, and then the youngest running one is
 // preempted.
 type scheduler struct {
 	limits  limits
 	alone   pace // of prefill in a step without decode rows
-	beside  sharing
+	sharing sharing
 	model   string // key of the loaded model, "" if there is none
 	blocks  *blocks
 	states  *states     // nil: the model has no recurrent state
@@ -36,8 +36,9 @@ type scheduler struct {
 	rates    [ways]rate // of all answers
 	forced   int        // tokens of each draft, for tests; 0: as many as gain
 
-	draining bool // sequences that have not begun wait
-	streams  bool // a step has rows of prompts or of answers, not both: see sequence.answerRows
+	draining     bool // sequences that were not started wait
+	promptsApart bool // a step has rows of prompts or of answers, not both: see sequence.answerRows
+	streams      bool // steps of prompts copy weights first (placement.Plan.Stream), which takes as long for fewer rows
 }
 
 // limits bound a step. They are placement.StepLimits, declared here so that this file imports
@@ -62,6 +63,12 @@ func (p *pace) learn(used int, took, goal time.Duration) {
 	case took < goal/2 && used >= p.rows:
 		p.rows = min(p.most, p.rows*2)
 	}
+}
+
+// atLeast makes n rows the fewest.
+func (p *pace) atLeast(n int) {
+	p.least = min(max(p.least, n), p.most)
+	p.rows = max(p.rows, p.least)
 }
 
 // sliceSteps is the minimum number of steps before a sequence may be preempted. A request for
@@ -159,11 +166,11 @@ func (s *scheduler) reset(model string, b *blocks) []*sequence {
 		q.table, q.slot, q.spare, q.computed, q.again = blockTable{}, noSlot, noSlot, 0, 0
 	}
 	s.model, s.blocks, s.states, s.running = model, b, nil, nil
-	s.drafters, s.costs, s.rates, s.streams = [ways]drafter{}, stepCosts{}, [ways]rate{}, false
+	s.drafters, s.costs, s.rates, s.promptsApart, s.streams = [ways]drafter{}, stepCosts{}, [ways]rate{}, false, false
 	// Small steps first: on a slow machine a large one could take minutes.
 	rows := s.limits.Rows
 	s.alone = pace{rows: min(32, rows), least: min(16, rows), most: rows}
-	s.beside = newSharing(rows)
+	s.sharing = newSharing(rows)
 	return running
 }
 
@@ -176,7 +183,7 @@ func (s *scheduler) useStates(states *states) {
 }
 
 // wanted returns the sequence whose model has to be loaded before anything can run, or nil.
-// Sequences that have begun finish first.
+// Sequences that were started finish first.
 func (s *scheduler) wanted() *sequence {
 	if len(s.running) > 0 || len(s.waiting) == 0 {
 		return nil
@@ -191,7 +198,7 @@ func (s *scheduler) wanted() *sequence {
 // mayRunFirst reports whether q may run although one for another model is before it.
 func (s *scheduler) mayRunFirst(q *sequence) bool { return q.started && q.modelKey == s.model }
 
-// drained reports whether no sequence has begun and not ended.
+// drained reports whether no sequence is running.
 func (s *scheduler) drained() bool {
 	return len(s.running) == 0 && !slices.ContainsFunc(s.waiting, s.mayRunFirst)
 }
@@ -249,13 +256,13 @@ func (s *scheduler) advance(plan []scheduled, took time.Duration) {
 		}
 	}
 	if prompts && len(plan) < len(s.running) {
-		s.beside.paused(took)
+		s.sharing.paused(prefill, took)
 		return
 	}
-	if decode == 0 && prefill > 0 && !prompts {
+	if decode == 0 && prefill > 0 && !s.streams {
 		s.alone.learn(prefill, took, chunkTime)
 	}
-	s.beside.record(decode, prefill, took)
+	s.sharing.record(decode, prefill, took)
 }
 
 // saveState makes a snapshot of the recurrent state of q if one is due.
@@ -305,7 +312,7 @@ func (s *scheduler) preempt(q *sequence) {
 	s.enqueue(q)
 }
 
-// pause makes q wait, without a place, until paused is cleared. It keeps its memory while nobody else needs it.
+// pause makes q wait, without a place, until paused is cleared. It keeps its memory while no other one needs it.
 func (s *scheduler) pause(q *sequence) {
 	if q.paused = true; slices.Contains(s.running, q) {
 		s.preempt(q)
@@ -353,7 +360,7 @@ func (s *scheduler) countClients() map[string]int {
 
 // admit starts waiting sequences, in order, as long as their tokens fit, in free places and in
 // those of sequences whose time slice is over. A sequence for another model blocks those after
-// it that have not begun.
+// it that were not started.
 func (s *scheduler) admit() {
 	s.order()
 	for i, held := 0, s.draining; i < len(s.waiting); {
@@ -548,12 +555,17 @@ func (s *scheduler) divide() []scheduled {
 	}
 	decoding, left := len(plan)-len(prefill), s.alone.rows
 	switch {
+	case prompts && s.streams:
+		left = s.limits.Rows - decoding
 	case prompts:
-		left = s.limits.Rows - decoding // copying weights takes as long for fewer
-	case decoding > 0 && s.beside.pays():
+		if len(running) < len(s.running) { // answers wait
+			left = s.sharing.rows
+		}
+		left = min(left, s.limits.Rows) - decoding
+	case decoding > 0 && s.sharing.pays():
 		return slices.DeleteFunc(plan, func(part scheduled) bool { return !part.seq.decodes() })
 	case decoding > 0:
-		left = min(s.beside.rows, s.limits.Rows) - decoding - again
+		left = min(s.sharing.rows, s.limits.Rows) - decoding - again
 	}
 	left = max(len(prefill), left)
 	room := s.limits.Rows - len(plan) - again // for more than one row each
@@ -576,7 +588,7 @@ func (s *scheduler) divide() []scheduled {
 // alike returns the running sequences whose next rows one step may have, and whether all of them are rows of prompts that are not computed
 // as those of answers are. Where there are both, they take turns, as steps with and without rows of prompts do in other models.
 func (s *scheduler) alike() (list []*sequence, prompts bool) {
-	if !s.streams {
+	if !s.promptsApart {
 		return s.running, false
 	}
 	var answers []*sequence
@@ -588,7 +600,7 @@ func (s *scheduler) alike() (list []*sequence, prompts bool) {
 			answers = append(answers, q)
 		}
 	}
-	if len(list) == 0 || len(answers) > 0 && s.beside.pays() {
+	if len(list) == 0 || len(answers) > 0 && s.sharing.pays() {
 		return answers, false
 	}
 	return list, true
@@ -597,7 +609,7 @@ func (s *scheduler) alike() (list []*sequence, prompts bool) {
 // repeats reports whether the step after plan, and after n-1 others with the same sequences, has these sequences, too.
 // All that run have their next token by then.
 func (s *scheduler) repeats(plan []scheduled, n int) bool {
-	return len(plan) == len(s.running) || s.beside.paysAfter(n)
+	return len(plan) == len(s.running) || s.sharing.paysAfter(n)
 }
 
 // pack distributes the rows of a step among sequences that are computed whole: the oldest first, then

@@ -12,7 +12,7 @@ import (
 func newTestScheduler(l limits, blockCount, blockSize int) *scheduler {
 	s := &scheduler{limits: l}
 	s.reset("m", newBlocks(blockSize, l.Rows, groupSize{blocks: blockCount}))
-	s.alone.rows, s.beside.rows = l.Rows, max(1, l.Rows/4)
+	s.alone.rows, s.sharing.rows = l.Rows, max(1, l.Rows/4)
 	return s
 }
 
@@ -265,16 +265,17 @@ func TestScheduler_Model(t *testing.T) {
 		l.Logits = min(l.Rows, sequences+rapid.IntRange(0, 3).Draw(t, "spare logits"))
 		s := newTestScheduler(l, 1, size)
 		s.blocks = newBlocks(size, l.Rows, drawGroups(t, size, l.Rows, most)...)
-		s.streams = rapid.Bool().Draw(t, "streams")
+		s.promptsApart = rapid.Bool().Draw(t, "prompts apart")
+		s.streams = s.promptsApart && rapid.Bool().Draw(t, "streams")
 		memory := blockMemory{}
 		compute := func(plan []scheduled) {
 			for _, part := range plan {
 				q := part.seq
-				if first, last := q.computed, q.computed+part.rows-1; s.streams && plan[0].seq.readsPrompt() != (first < q.answerRows()) || (first < q.answerRows()) != (last < q.answerRows()) && s.streams {
+				if first, last := q.computed, q.computed+part.rows-1; s.promptsApart && plan[0].seq.readsPrompt() != (first < q.answerRows()) || (first < q.answerRows()) != (last < q.answerRows()) && s.promptsApart {
 					t.Fatalf("a step has rows of the prompt and of the answer, which begin at %d: those from %d to %d", q.answerRows(), first, last)
 				}
 				tokens := slices.Clone(q.tokens)
-				for pos := q.prompt - q.sampled; s.streams && pos < len(tokens); pos++ {
+				for pos := q.prompt - q.sampled; s.promptsApart && pos < len(tokens); pos++ {
 					tokens[pos] += 2 // the same token, computed in another way
 				}
 				memory.compute(t, s.blocks, &q.table, tokens, q.computed, part.rows)
@@ -304,7 +305,7 @@ func TestScheduler_Model(t *testing.T) {
 				q := newSequence("m", prompt, rapid.Bool().Draw(t, "scoring"))
 				q.client = rapid.SampledFrom([]string{"a", "a", "b", "c"}).Draw(t, "client")
 				q.sibling = rapid.IntRange(0, 2).Draw(t, "sibling")
-				if q.streams = s.streams; q.streams {
+				if q.promptsApart = s.promptsApart; q.promptsApart {
 					q.sampled = rapid.IntRange(0, len(prompt)).Draw(t, "sampled")
 				}
 				all[q] = true
@@ -328,12 +329,12 @@ func TestScheduler_Model(t *testing.T) {
 				plan := s.schedule()
 				total, logits := 0, 0
 				together := slices.Clone(s.running)
-				if isPrompt := func(q *sequence) bool { return q.computed < q.prompt-q.sampled }; s.streams && slices.ContainsFunc(together, isPrompt) {
-					answers := s.beside.pays() && slices.ContainsFunc(together, func(q *sequence) bool { return !isPrompt(q) })
+				if isPrompt := func(q *sequence) bool { return q.computed < q.prompt-q.sampled }; s.promptsApart && slices.ContainsFunc(together, isPrompt) {
+					answers := s.sharing.pays() && slices.ContainsFunc(together, func(q *sequence) bool { return !isPrompt(q) })
 					together = slices.DeleteFunc(together, func(q *sequence) bool { return isPrompt(q) == answers })
 				}
 				computes := slices.DeleteFunc(slices.Clone(together), func(q *sequence) bool {
-					return s.beside.pays() && q.missing() > 1 && (!s.streams || !plan[0].seq.readsPrompt()) && slices.ContainsFunc(together, func(q *sequence) bool { return q.missing() == 1 })
+					return s.sharing.pays() && q.missing() > 1 && (!s.promptsApart || !plan[0].seq.readsPrompt()) && slices.ContainsFunc(together, func(q *sequence) bool { return q.missing() == 1 })
 				})
 				for i, part := range plan {
 					q := part.seq
@@ -421,7 +422,7 @@ func TestScheduler_TextsGiveBackWhatIsBehindTheirWindow(t *testing.T) {
 			most := spanOf(window, step, size)
 			s := &scheduler{limits: limits{2, step, step}}
 			s.reset("m", newBlocks(size, step, groupSize{blocks: 2 * length / size}, groupSize{blocks: 2 * most, window: window}))
-			s.alone.rows, s.beside.rows = step, step
+			s.alone.rows, s.sharing.rows = step, step
 			var texts []*sequence
 			for range 2 {
 				q := newSequence("m", span(0, length), false)

@@ -5,10 +5,11 @@ package engine
 type sequence struct {
 	modelKey string  // openModel.key of the model it needs
 	tokens   []int32 // the prompt, then the answer so far
-	prompt   int     // tokens of the prompt
-	sampled  int     // of them, the last ones, those whose rows count as rows of the answer
-	streams  bool    // steps of prompts are computed in another way than those of answers: see answerRows
+	prompt   int     // number of tokens of the prompt
+	sampled  int     // how many last tokens of the prompt are computed as an answer is: the last one, those that the model wrote before, or all of a short prompt
 	pictures []pictureSpan
+
+	promptsApart bool // steps of prompts are computed in another way than those of answers: see answerRows
 
 	client   string // who requested it
 	sibling  int    // its number among the answers requested together
@@ -60,13 +61,13 @@ func (q *sequence) missing() int { return len(q.tokens) - q.computed }
 // decodes reports whether the next step gives q a token, and computes no more of it than that takes.
 func (q *sequence) decodes() bool { return q.missing() == 1 || q.again > 0 }
 
-// answerRows returns the first position whose row is one of the answer. In a model that computes prompts in another way
-// (placement.Plan.Stream) a row's bits depend on what it is: a row of the prompt or one of the answer. That is a matter of the request alone, not of
-// the steps in which it is computed, or of what is cached: the KV cache knows the same token by two numbers.
+// answerRows returns the first position that is computed as part of the answer. Where the model computes prompts in another way
+// (loadedModel.promptsApart), the bits of a row depend on this. The request alone decides it, not the steps or the cache: the KV cache has two
+// entries for a token, one of each kind.
 func (q *sequence) answerRows() int { return q.prompt - q.sampled }
 
 // readsPrompt reports whether the next row of q is one of the prompt, in a model that computes those in another way.
-func (q *sequence) readsPrompt() bool { return q.streams && q.computed < q.answerRows() }
+func (q *sequence) readsPrompt() bool { return q.promptsApart && q.computed < q.answerRows() }
 
 // next returns how many tokens the next step could compute: missing, but not more than those rows that are computed in the same way.
 func (q *sequence) next() int {

@@ -5,7 +5,7 @@ import "time"
 // Prompts alongside answers: while some sequences are in decode, others are in prefill. A step with a few tokens of a prompt
 // takes much longer than one without, and hardly less than one with many. So the time of the device is divided, not the
 // rows of a step. A step has as much of a prompt as fits into mixedTime, and those after it have none, until the answers
-// have had keptSpeed of the speed that they have alone. That holds for one chunk and the steps after it, and so for any
+// have had answerSpeed of the speed that they have alone. That holds for one chunk and the steps after it, and so for any
 // longer time. The prompt has what remains, in chunks that the device computes well.
 //
 // Where rows cost so little that the answers keep their part anyway, every step has some. Where a few take longer
@@ -25,9 +25,9 @@ type sharing struct {
 }
 
 const (
-	// keptSpeed is the part of their speed that answers keep after a chunk. The last chunk of a prompt ends before that is
+	// answerSpeed is the part of their speed that answers have left after a chunk. The last chunk of a prompt ends before that is
 	// so; with the difference, answers keep 0.6 while a prompt of some chunks is computed.
-	keptSpeed = 0.65
+	answerSpeed = 0.65
 
 	// mixedTime is the aim for a step with both, or mixedSteps times as long as one with rows of answers alone, if
 	// that is more: the longest pause of an answer.
@@ -37,12 +37,12 @@ const (
 	// mostChunks is after how many steps with both the answers are measured again.
 	mostChunks = 16
 
-	// leastBeside is the least rows of a step with both. Fewer take about as long.
-	leastBeside = 8
+	// leastMixed is the fewest rows of a step with both. Fewer take about as long.
+	leastMixed = 8
 )
 
 func newSharing(most int) sharing {
-	rows := min(leastBeside, most)
+	rows := min(leastMixed, most)
 	return sharing{pace: pace{rows: rows, least: rows, most: most}}
 }
 
@@ -50,10 +50,12 @@ func newSharing(most int) sharing {
 func (s *sharing) pays() bool { return s.owed > 0 || s.chunks >= mostChunks }
 
 // paysAfter reports whether that is so after n more steps with rows of answers only, which are not recorded yet.
-func (s *sharing) paysAfter(n int) bool { return s.owed > time.Duration(n)*unkept(s.step()) }
+func (s *sharing) paysAfter(n int) bool { return s.owed > time.Duration(n)*repaid(s.step()) }
 
-// unkept returns what a step with rows of answers only, which takes took, pays of what is owed.
-func unkept(took time.Duration) time.Duration { return time.Duration((1 - keptSpeed) * float64(took)) }
+// repaid returns what a step with rows of answers only, which takes took, pays of what is owed.
+func repaid(took time.Duration) time.Duration {
+	return time.Duration((1 - answerSpeed) * float64(took))
+}
 
 // step returns how long a step with rows of answers alone takes; 0: not known.
 func (s *sharing) step() time.Duration { return time.Duration(float64(s.took) / max(1, s.steps)) }
@@ -75,21 +77,22 @@ func (s *sharing) record(answers, prompts int, took time.Duration) {
 		if s.chunks = 0; answers > 0 {
 			s.answers = answers
 		}
-		s.owed -= unkept(took)
+		s.owed -= repaid(took)
 	case answers == 0:
 		s.owed = 0
 	default:
-		s.owed += took - unkept(took) - min(s.worth(answers), took)
+		s.owed += took - repaid(took) - min(s.worth(answers), took)
 		s.chunks++
 		s.learn(answers+prompts, took, max(mixedTime, mixedSteps*s.step()))
 	}
-	s.owed = max(s.owed, -unkept(s.step()))
+	s.owed = max(s.owed, -repaid(s.step()))
 }
 
-// paused accounts for a step with tokens of prompts alone, which took took, while answers waited.
-func (s *sharing) paused(took time.Duration) {
-	s.owed += took - unkept(took)
+// paused accounts for a step with so many tokens of prompts alone, which took took, while answers waited.
+func (s *sharing) paused(prompts int, took time.Duration) {
+	s.owed += took - repaid(took)
 	s.chunks++
+	s.learn(prompts, took, max(mixedTime, mixedSteps*s.step()))
 }
 
 // accepted adds so many tokens that drafts gave the last step.

@@ -135,7 +135,7 @@ func TestScheduler_DividesTimeBetweenAnswersAndPrompts(t *testing.T) {
 			for waiting() > 0 {
 				before, tokens := s.now, s.tokens
 				if s.step() {
-					if had := time.Duration(tokens) * decode; float64(had) < keptSpeed*float64(before)-float64(decode) {
+					if had := time.Duration(tokens) * decode; float64(had) < answerSpeed*float64(before)-float64(decode) {
 						t.Fatalf("chunk %d begins after %v, in which the answers had %v", s.chunks, before, had)
 					}
 					pause = 0

@@ -21,7 +21,7 @@ type states struct {
 // stateSlot is what a slot holds.
 type stateSlot struct {
 	live     bool     // a sequence has it
-	tokens   []int32  // of a snapshot: those that the state is behind; nil: the slot holds none
+	tokens   []int32  // of a snapshot: those that the state is after; nil: the slot holds none
 	audience audience // of a snapshot: who may go on from it
 	passing  bool     // of a snapshot: it is given up when the sequence that made it has two later ones
 	used     int64

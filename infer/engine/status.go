@@ -18,7 +18,7 @@ type status struct {
 	current   infer.Status
 	steps     [64]stepTime  // ring of the last steps
 	next      int           // index in steps of the next step
-	drain     int           // steps until all answers that have begun are expected to have ended
+	drain     int           // steps until all answers that have started are expected to have ended
 	stepStart time.Time     // when the step in progress began
 	requested string        // name under which the loaded model was requested
 	changed   chan struct{} // closed at the next change of state
@@ -44,7 +44,7 @@ func (s *status) update(change func(*infer.Status)) {
 	}
 }
 
-// beginStep records that a step of so many rows has begun. The device may hang in it.
+// beginStep records that a step of so many rows has started. The device may hang in it.
 func (s *status) beginStep(now time.Time, rows int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (s *status) setWait(d time.Duration) {
 	s.current.WaitS = d.Seconds()
 }
 
-// setDrain sets in how many steps all answers that have begun are expected to have ended.
+// setDrain sets in how many steps all answers that have started are expected to have ended.
 func (s *status) setDrain(steps int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -69,7 +69,7 @@ func (l *loop) runJob() {
 	}
 }
 
-// refuseJobs ends all jobs that were not begun.
+// refuseJobs ends all jobs that were not started.
 func (l *loop) refuseJobs() {
 	for _, job := range l.jobs {
 		if job.started.CompareAndSwap(false, true) {
@@ -94,7 +94,7 @@ func (v *vision) where(s picture.Size) towerPlace {
 	if planned := v.planned.Load(); planned != nil {
 		place = *planned
 	}
-	if place.first && v.tooLarge > 0 && s.Width*s.Height >= v.tooLarge {
+	if place.first && v.tooLarge > 0 && s.TilePixels() >= v.tooLarge {
 		return towerPlace{why: v.whyTooLarge}
 	}
 	return place
@@ -228,7 +228,7 @@ func (v *vision) load(s picture.Size) (at towerPlace, err error) {
 
 // leaveOut makes pictures of size s, and larger ones, be encoded on the CPU from now on.
 func (v *vision) leaveOut(s picture.Size, why string) {
-	v.tooLarge, v.whyTooLarge = s.Width*s.Height, why
+	v.tooLarge, v.whyTooLarge = s.TilePixels(), why
 	v.notice(fmt.Sprintf("pictures of %d x %d pixels: %s", s.Width, s.Height, why))
 }
 

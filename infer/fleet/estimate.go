@@ -133,7 +133,7 @@ func left(l infer.Loading, d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (1 - float64(l.Done)/float64(l.Total)))
 }
 
-// loading returns the event that m begins to be loaded in s; false: it is loaded. A worker tells of a load only as it goes on.
+// loading returns the event that the load of m in s starts; false: it is loaded. A worker reports a load only while it progresses.
 func (f *Fleet) loading(s *slot, m infer.ModelInfo) (infer.Event, bool) {
 	status := s.engine.Status()
 	l := status.Loading

@@ -1,4 +1,4 @@
-// Package fleet is an engine with several loaded models: a [Fleet] has a worker for each, behind the methods of an engine.
+// Package fleet is an engine with several loaded models: a [Fleet] has a worker for each and the methods of an engine.
 //
 // # Which models stay
 //
@@ -9,7 +9,7 @@
 //
 // Requests for models that are not loaded wait in one queue, and one model is loaded at a time: what a device has free is known only when the
 // load before has ended. The next one is that of the client with the fewest requests in all models, among equals of the client whose turn was
-// longest ago. Requests that have not begun in a model that is to be unloaded go back into that queue, so that nobody waits for all that
+// longest ago. Requests that have not started in a model that is to be unloaded go back into that queue, so that no request waits for all that
 // another person has asked of it. A model that would not fit if all others were unloaded is refused.
 //
 // # Memory
@@ -273,7 +273,7 @@ func (f *Fleet) devices() (list []infer.Memory) {
 func (f *Fleet) others() int64 {
 	machine := f.o.Machine()
 	free := machine.Devices[len(machine.Devices)-1].Memory
-	if f.o.Main == 0 || free == 0 || f.o.Memory > 0 { // those that Memory leaves are nobody's
+	if f.o.Main == 0 || free == 0 || f.o.Memory > 0 { // those that Memory leaves have no owner
 		return 0
 	}
 	for _, s := range f.slots {
@@ -416,7 +416,7 @@ func (f *Fleet) Reload(ctx context.Context, s infer.Setup) error {
 	return errors.Join(errs...)
 }
 
-// Load loads the model called name, if it is not, and returns when the load has begun.
+// Load loads the model called name, if it is not, and returns when the load has started.
 func (f *Fleet) Load(ctx context.Context, name string) error {
 	m, err := f.o.Find(name)
 	if err != nil {

@@ -175,7 +175,7 @@ func (f *Fleet) forget(w *waiter) {
 	f.signal()
 }
 
-// drain lets no new requests into the models of slots, and sends those back into the queue that have not begun. The caller has locked mu.
+// drain lets no new requests into the models of slots, and sends those back into the queue that have not started. The caller has locked mu.
 func (f *Fleet) drain(slots []*slot) {
 	for _, s := range slots {
 		s.draining = true
@@ -207,7 +207,7 @@ func (f *Fleet) wait(ctx context.Context, w *waiter, report func(infer.Queued) b
 	if moved && report != nil && !report(now) {
 		return errUnwanted
 	}
-	tick := time.NewTimer(f.o.Check) // nobody says that a load has ended
+	tick := time.NewTimer(f.o.Check) // no event says that a load has ended
 	defer tick.Stop()
 	select {
 	case <-changed:

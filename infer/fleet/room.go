@@ -83,7 +83,7 @@ func (s *slot) busy() int {
 // most returns how many models may be loaded; 0: as many as fit.
 func (f *Fleet) most() int {
 	if machine := f.o.Machine(); f.o.Most == 0 && machine.Free() == 0 && f.o.Memory == 0 {
-		return 1 // nobody knows whether a second one fits
+		return 1 // it is not known whether a second one fits
 	}
 	return f.o.Most
 }
@@ -99,9 +99,9 @@ func (f *Fleet) hasRoom(m infer.ModelInfo, alone placement.Fit, others []*slot) 
 	if m.Shape == nil {
 		return false
 	}
-	beside, _ := f.fit(m, others)
-	on := beside.On == alone.On || f.isGPU(beside.On) && f.isGPU(alone.On) // whole on one, or on another
-	return beside.Context >= min(alone.Context, placement.CommonContext) && on && beside.InFile == alone.InFile
+	together, _ := f.fit(m, others)
+	on := together.On == alone.On || f.isGPU(together.On) && f.isGPU(alone.On) // whole on one, or on another
+	return together.Context >= min(alone.Context, placement.CommonContext) && on && together.InFile == alone.InFile
 }
 
 // fit returns how m fits alongside the models of others, and what it would take.
@@ -259,7 +259,7 @@ func (f *Fleet) start(m infer.ModelInfo, others []*slot, uses []placement.Use) (
 	return s, nil
 }
 
-// remove closes the workers of slots, which nobody uses. The caller has locked mu. Until they are gone no other is started.
+// remove closes the workers of slots, which are not in use. The caller has locked mu. Until they are gone no other is started.
 func (f *Fleet) remove(slots []*slot) {
 	for _, s := range slots {
 		s.gone = true

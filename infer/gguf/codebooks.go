@@ -199,7 +199,7 @@ func decodeIQ4_XS(src []byte, dst []float32) {
 }
 
 // decodeMXFP4: a block is an exponent e and 32 four-bit codes in the order of Q4_0, small floats of
-// two bits of exponent and one of fraction, whose values are kept doubled here; the scale is
+// two bits of exponent and one of fraction, whose values are doubled here; the scale is
 // 2^(e-128).
 func decodeMXFP4(src []byte, dst []float32) {
 	for ; len(dst) > 0; src, dst = src[17:], dst[32:] {
@@ -209,7 +209,7 @@ func decodeMXFP4(src []byte, dst []float32) {
 
 // decodeNVFP4: a block is four scales and 64 codes like those of MXFP4. A scale, of 16 values, is a small float
 // without a sign, of four bits of exponent and three of fraction, which is halved here because the values
-// are kept doubled. The first 8 of a part's values lie in the low halves of its 8 bytes.
+// are doubled. The first 8 of a part's values lie in the low halves of its 8 bytes.
 func decodeNVFP4(src []byte, dst []float32) {
 	for ; len(dst) > 0; src, dst = src[36:], dst[64:] {
 		for i, code := range src[4:36] {

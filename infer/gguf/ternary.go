@@ -37,7 +37,7 @@ func unpackTQ2_0(block []byte, stored *[256]byte) {
 	}
 }
 
-// unpackTQ1_0 reads three runs of bytes with the digits of base 3 of fractions: byte b stands for
+// unpackTQ1_0 reads three runs of bytes with the digits of base 3 of fractions: byte b means
 // b/256, and a digit is the whole part of three times what those before it leave. The first digits of
 // all bytes of a run come first, then the second ones, and so on.
 func unpackTQ1_0(block []byte, stored *[256]byte) {

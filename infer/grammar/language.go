@@ -252,9 +252,9 @@ func hasRune(set []runeRange, r rune) bool {
 
 // boundaries adds the characters at which the derivative of a changes. It skips the
 // languages in seen and adds those that it visits, because parts are shared and would be
-// visited many times.
+// visited many times. It ends early where the steps of the schema are spent.
 func (l *languages) boundaries(a *language, to map[rune]struct{}, seen map[*language]struct{}) {
-	if _, twice := seen[a]; twice {
+	if _, twice := seen[a]; twice || l.err != nil {
 		return
 	}
 	seen[a] = struct{}{}

@@ -7,13 +7,35 @@ import (
 	"testing"
 )
 
-// Each group doubles the number of ways through the pattern; all of them share what follows.
-func TestSchemaRules_APatternOfManyLookaheadsTakesNoMoreThanItsBudget(t *testing.T) {
+// lookingGroups returns a pattern of n groups. Each doubles the number of ways through the pattern; all of them share what follows.
+func lookingGroups(n int) string {
 	var pattern strings.Builder
-	for i := range 32 {
+	for i := range n {
 		fmt.Fprintf(&pattern, "(?:(?=.*a%d)|(?=.*b%d))", i, i)
 	}
-	schema := fmt.Appendf(nil, `{"type":"string","pattern":%q}`, pattern.String())
+	return pattern.String()
+}
+
+func TestBoundaries_VisitsWhatManyWaysShareOnce(t *testing.T) {
+	p, err := parsePattern(lookingGroups(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := 0
+	l := newLanguages(func(n int) error { steps += n; return nil })
+	a, _ := l.pattern(p)
+	most := 0
+	for _, node := range l.nodes {
+		most += 2 + len(node.set)
+	}
+	steps = 0
+	if l.boundaries(a, map[rune]struct{}{}, map[*language]struct{}{}); steps > most {
+		t.Errorf("the boundaries of %d languages take %d steps, want at most %d", len(l.nodes), steps, most)
+	}
+}
+
+func TestSchemaRules_APatternOfManyLookaheadsTakesNoMoreThanItsBudget(t *testing.T) {
+	schema := fmt.Appendf(nil, `{"type":"string","pattern":%q}`, lookingGroups(32))
 	if _, _, err := SchemaRules(t.Context(), "json", schema, true); err == nil {
 		t.Error("the schema is accepted, although its automaton has 3 to the power of 32 states")
 	}

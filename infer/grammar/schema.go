@@ -393,22 +393,54 @@ func (w *schemaWriter) findIDs(v *value) {
 	}
 }
 
-// keywords are the kinds of value that each enforced keyword may have.
-var keywords = map[string]valueKind{
-	"$ref": kindString, "allOf": kindArray, "anyOf": kindArray, "oneOf": kindArray,
-	"type": kindString | kindArray, "enum": kindArray, "const": anyKind,
-	"properties": kindObject, "required": kindArray, "additionalProperties": kindObject | kindBool,
-	"unevaluatedProperties": kindBool, "minProperties": kindInteger, "maxProperties": kindInteger,
-	"items": kindObject | kindBool | kindArray, "prefixItems": kindArray, "additionalItems": kindObject | kindBool,
-	"minItems": kindInteger, "maxItems": kindInteger, "uniqueItems": kindBool,
-	"minLength": kindInteger, "maxLength": kindInteger, "pattern": kindString, "format": kindString,
-	"minimum": kindNumber, "maximum": kindNumber, "exclusiveMinimum": kindNumber | kindBool, "exclusiveMaximum": kindNumber | kindBool,
-	"multipleOf": kindNumber, "not": kindObject | kindBool, "patternProperties": kindObject, "propertyNames": kindObject | kindBool,
-	"$defs": kindObject, "definitions": kindObject,
+// keyword is what the rules know of a keyword of JSON Schema.
+type keyword struct {
+	takes      valueKind // that its value may be
+	constrains valueKind // of documents; 0: none, or all
+	isCount    bool      // it must not be negative
+	nonEmpty   bool      // a list must have an item
 }
 
-// countKeywords are the keywords whose values must not be negative.
-var countKeywords = []string{"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"}
+// keywords are those that the rules enforce.
+var keywords = map[string]keyword{
+	"$ref":        {takes: kindString},
+	"$defs":       {takes: kindObject},
+	"definitions": {takes: kindObject},
+	"allOf":       {takes: kindArray, nonEmpty: true},
+	"anyOf":       {takes: kindArray, nonEmpty: true},
+	"oneOf":       {takes: kindArray, nonEmpty: true},
+	"not":         {takes: kindObject | kindBool},
+	"type":        {takes: kindString | kindArray, nonEmpty: true},
+	"enum":        {takes: kindArray, nonEmpty: true},
+	"const":       {takes: anyKind},
+
+	"properties":            {takes: kindObject, constrains: kindObject},
+	"required":              {takes: kindArray, constrains: kindObject},
+	"additionalProperties":  {takes: kindObject | kindBool, constrains: kindObject},
+	"unevaluatedProperties": {takes: kindBool, constrains: kindObject},
+	"patternProperties":     {takes: kindObject, constrains: kindObject},
+	"propertyNames":         {takes: kindObject | kindBool, constrains: kindObject},
+	"minProperties":         {takes: kindInteger, constrains: kindObject, isCount: true},
+	"maxProperties":         {takes: kindInteger, constrains: kindObject, isCount: true},
+
+	"items":           {takes: kindObject | kindBool | kindArray, constrains: kindArray},
+	"prefixItems":     {takes: kindArray, constrains: kindArray},
+	"additionalItems": {takes: kindObject | kindBool, constrains: kindArray},
+	"uniqueItems":     {takes: kindBool, constrains: kindArray},
+	"minItems":        {takes: kindInteger, constrains: kindArray, isCount: true},
+	"maxItems":        {takes: kindInteger, constrains: kindArray, isCount: true},
+
+	"pattern":   {takes: kindString, constrains: kindString},
+	"format":    {takes: kindString, constrains: kindString},
+	"minLength": {takes: kindInteger, constrains: kindString, isCount: true},
+	"maxLength": {takes: kindInteger, constrains: kindString, isCount: true},
+
+	"minimum":          {takes: kindNumber, constrains: kindNumber},
+	"maximum":          {takes: kindNumber, constrains: kindNumber},
+	"exclusiveMinimum": {takes: kindNumber | kindBool, constrains: kindNumber},
+	"exclusiveMaximum": {takes: kindNumber | kindBool, constrains: kindNumber},
+	"multipleOf":       {takes: kindNumber, constrains: kindNumber},
+}
 
 // unsupportedKeywords are the keywords of JSON Schema that the rules cannot enforce.
 var unsupportedKeywords = []string{
@@ -422,21 +454,21 @@ func (w *schemaWriter) check(v *value) error {
 		return err
 	}
 	for _, m := range v.members {
-		kinds, known := keywords[m.name]
+		k, known := keywords[m.name]
 		switch {
 		case slices.Contains(unsupportedKeywords, m.name):
 			if err := w.ignore(m.value, "the keyword %s is not supported", m.name); err != nil {
 				return err
 			}
 		case m.name == "unevaluatedItems" && !(m.kind == kindBool && (m.truth || v.get("items") != nil || v.get("prefixItems") != nil)):
-			if err := w.ignore(m.value, "the keyword unevaluatedItems is not supported without items or prefixItems beside it"); err != nil {
+			if err := w.ignore(m.value, "the keyword unevaluatedItems is not supported without items or prefixItems"); err != nil {
 				return err
 			}
 		case !known:
 			continue
-		case m.kind&kinds == 0:
-			return failAt(m.value, "%s must be %s", m.name, kinds)
-		case slices.Contains(countKeywords, m.name) && strings.HasPrefix(m.text, "-"):
+		case m.kind&k.takes == 0:
+			return failAt(m.value, "%s must be %s", m.name, k.takes)
+		case k.isCount && strings.HasPrefix(m.text, "-"):
 			return failAt(m.value, "%s must not be negative", m.name)
 		case m.name == "not":
 			if _, ok := typeOnlyKinds(m.value); !ok {
@@ -446,7 +478,7 @@ func (w *schemaWriter) check(v *value) error {
 			}
 		case m.kind == kindBool && strings.HasPrefix(m.name, "exclusive") && v.get(inclusive[m.name]) == nil:
 			return failAt(m.value, "%s must be a number", m.name)
-		case m.kind == kindArray && len(m.items) == 0 && (m.name == "allOf" || m.name == "anyOf" || m.name == "oneOf" || m.name == "enum" || m.name == "type"):
+		case k.nonEmpty && m.kind == kindArray && len(m.items) == 0:
 			return failAt(m.value, "%s must not be empty", m.name)
 		}
 	}
@@ -532,17 +564,6 @@ func (c conjunction) allowedKinds() (valueKind, error) {
 	return kinds, nil
 }
 
-// keywordKinds are the kinds of value that each keyword constrains.
-var keywordKinds = map[string]valueKind{
-	"properties": kindObject, "required": kindObject, "additionalProperties": kindObject, "unevaluatedProperties": kindObject,
-	"minProperties": kindObject, "maxProperties": kindObject, "patternProperties": kindObject, "propertyNames": kindObject,
-	"items": kindArray, "prefixItems": kindArray, "minItems": kindArray, "maxItems": kindArray, "uniqueItems": kindArray,
-	"additionalItems": kindArray,
-	"minLength":       kindString, "maxLength": kindString, "pattern": kindString, "format": kindString,
-	"minimum": kindNumber, "maximum": kindNumber, "exclusiveMinimum": kindNumber, "exclusiveMaximum": kindNumber,
-	"multipleOf": kindNumber,
-}
-
 // constrainedKinds returns the kinds that the keywords of c other than type constrain.
 func (c conjunction) constrainedKinds() (kinds valueKind) {
 	for _, v := range c {
@@ -550,7 +571,7 @@ func (c conjunction) constrainedKinds() (kinds valueKind) {
 			if m.name == "format" && formats[m.text] == "" {
 				continue
 			}
-			kinds |= keywordKinds[m.name]
+			kinds |= keywords[m.name].constrains
 		}
 	}
 	return kinds
@@ -707,11 +728,11 @@ func (w *schemaWriter) validValue(c conjunction, item *value) (bool, error) {
 func (w *schemaWriter) ignoreBeside(c conjunction, item *value) error {
 	for _, v := range c {
 		for _, m := range v.members {
-			if keywordKinds[m.name]&item.kind == 0 {
+			if keywords[m.name].constrains&item.kind == 0 {
 				continue
 			}
 			if w.strict {
-				return failAt(item, "a value of enum or const is not supported beside other keywords about %s: list only what these allow", item.kind)
+				return failAt(item, "a value of enum or const is not supported with other keywords about %s: list only what these allow", item.kind)
 			}
 			if err := w.ignore(m.value, ""); err != nil {
 				return err
@@ -762,7 +783,7 @@ func times(low, high int) string {
 	return fmt.Sprintf("{%d,%d}", low, high)
 }
 
-// sharedRules are the rules that many schemas need. $ stands for the prefix of rule names.
+// sharedRules are the rules that many schemas need. $ is replaced by the prefix of rule names.
 var sharedRules = map[string]string{
 	"ws":      `" "? | "\n" (" "{0,32} | "\t"{0,16})`,
 	"char":    `[^"\\\x00-\x1f] | "\\" (["\\/bfnrt] | "u" ([0-9a-cA-CefEF] [0-9a-fA-F] | [dD] [0-7]) [0-9a-fA-F]{2})`,

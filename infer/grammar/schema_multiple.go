@@ -107,7 +107,7 @@ func commonMultiple(a, b *big.Rat) *big.Rat {
 
 // listMultiples lists the multiples of modulus between two numbers, with a decimal point
 // before the last digits; false if there are too many.
-func listMultiples(from, to, modulus *big.Int, behind int) (string, bool) {
+func listMultiples(from, to, modulus *big.Int, decimals int) (string, bool) {
 	last := new(big.Int).Div(to, modulus)
 	first := new(big.Int).Neg(new(big.Int).Div(new(big.Int).Neg(from), modulus))
 	count := new(big.Int).Sub(last, first)
@@ -117,7 +117,7 @@ func listMultiples(from, to, modulus *big.Int, behind int) (string, bool) {
 	var list []string
 	for i := int64(0); i <= count.Int64(); i++ {
 		n := new(big.Int).Mul(new(big.Int).Add(first, big.NewInt(i)), modulus)
-		list = append(list, Literal(new(big.Rat).SetFrac(n, power(behind)).FloatString(behind)))
+		list = append(list, Literal(new(big.Rat).SetFrac(n, power(decimals)).FloatString(decimals)))
 	}
 	return strings.Join(list, " | "), true
 }

@@ -20,7 +20,7 @@ func (w *schemaWriter) limits(c conjunction) (l limits, err error) {
 	for _, v := range c {
 		for _, m := range v.members {
 			upper := strings.HasSuffix(m.name, "aximum")
-			if !upper && !strings.HasSuffix(m.name, "inimum") || keywords[m.name]&kindNumber == 0 || m.kind&kindNumber == 0 {
+			if !upper && !strings.HasSuffix(m.name, "inimum") || keywords[m.name].takes&kindNumber == 0 || m.kind&kindNumber == 0 {
 				continue
 			}
 			exclusive := strings.HasPrefix(m.name, "exclusive")

@@ -630,7 +630,7 @@ func (w *schemaWriter) array(c conjunction) (string, error) {
 	if prefix > maxProperties {
 		return "", failAt(c[0], "prefixItems has more than %d items", maxProperties)
 	}
-	// Item number prefix stands for all later ones.
+	// Item number prefix describes all later ones.
 	rules := make([]string, prefix+1)
 	for i := range rules {
 		schema, given := c.item(i)

@@ -154,7 +154,7 @@ func (w *schemaWriter) withPatterns(c conjunction, forms []stringPattern, low, h
 		source := forms[last].source
 		if problem.form < 0 && len(length) > 0 && !(source.name == "format" && len(forms) > 1) {
 			for _, keyword := range length {
-				if err := w.ignore(keyword, "this length is not supported beside that pattern or format: %s; write the length into the pattern, as {m,n}", err); err != nil {
+				if err := w.ignore(keyword, "this length is not supported with that pattern or format: %s; write the length into the pattern, as {m,n}", err); err != nil {
 					return "", err
 				}
 			}
@@ -162,7 +162,7 @@ func (w *schemaWriter) withPatterns(c conjunction, forms []stringPattern, low, h
 			continue
 		}
 		if source.name == "format" && len(forms) > 1 {
-			w.omit(source) // also in strict: the pattern stands for the format
+			w.omit(source) // also in strict: the pattern replaces the format
 		} else if err := w.ignore(source, "the %s %s", source.name, err); err != nil {
 			return "", err
 		}

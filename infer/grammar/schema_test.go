@@ -250,7 +250,7 @@ func TestSchemasThatCannotBeEnforcedAreErrorsWithTheirPlace(t *testing.T) {
 		{`{"anyOf":[]}`, "anyOf must not be empty"},
 		{`{"oneOf":[{"type":"integer"},{"type":"number"}]}`, "#/oneOf: a value may be valid by the alternatives 0 and 1"},
 		{`{"oneOf":[{"properties":{"a":{}}},{"properties":{"b":{}}}]}`, "#/oneOf"},
-		{`{"enum":[["a"]],"minItems":1}`, "#/enum/0: a value of enum or const is not supported beside other keywords about an array"},
+		{`{"enum":[["a"]],"minItems":1}`, "#/enum/0: a value of enum or const is not supported with other keywords about an array"},
 		{`{"enum":["a"],"minLength":2}`, "no value is valid"},
 		{`{"type":"string","pattern":"(a(?=b)|b)*"}`, "#/pattern: the pattern cannot be enforced: it has a lookbehind"},
 		{`{"type":"string","pattern":"(a)\\1"}`, "the escape"},

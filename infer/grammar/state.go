@@ -251,7 +251,7 @@ func (s *stepper) call(in *instruction, f *frame) {
 	}
 	tailCall := visit{-1 - in.arg, f.key} // negative, so that it differs from positions
 	if _, seen := s.seen[tailCall]; seen && in.tail {
-		// The same tail call may stand at the end of many alternatives.
+		// The same tail call may be at the end of many alternatives.
 	} else if called.minDepth <= maxDepth-depth && s.code[in.out].minDepth <= maxDepth-f.depth {
 		if _, waits := s.pendingReturns[in.arg]; !waits {
 			at, _ := slices.BinarySearchFunc(s.pendingRules, called.order, func(rule, order int32) int {

@@ -109,7 +109,7 @@ func chooseQuant(choices []infer.Quantisation) (chosen int, why string) {
 		return bitsOf(q.Quant) < 16 && !q.Fit.InFile && q.Fit.Context > 0 && q.Fit.Context >= min(q.Fit.Trained, placement.CommonContext)
 	}
 	context := func(i int) string {
-		return fmt.Sprintf("beside a context of %d", min(choices[i].Fit.Trained, placement.CommonContext))
+		return fmt.Sprintf("with a context of %d", min(choices[i].Fit.Trained, placement.CommonContext))
 	}
 	if i := best(larger, func(q infer.Quantisation) bool { return fits(q) && q.TokensPerSecond >= fluentSpeed }); i >= 0 {
 		return i, fmt.Sprintf("%s has the most bits of those that fit %s and are expected to give %d tokens per second or more", choices[i].Quant, context(i), fluentSpeed)

@@ -38,8 +38,8 @@ func TestResolveComparesQuantisations(t *testing.T) {
 		chosen string
 		why    string
 	}{
-		{"with memory and speed, the one with most bits below 16 is chosen", 1 << 30, 1e12, "Q8_0", "Q8_0 has the most bits of those that fit beside a context of 256 and are expected to give 10 tokens per second or more"},
-		{"a slow machine gets the fastest of 4 bits", 1 << 30, 1e5, "Q4_0", "Q4_0 is the fastest of 4 bits or more that fits beside a context of 256"},
+		{"with memory and speed, the one with most bits below 16 is chosen", 1 << 30, 1e12, "Q8_0", "Q8_0 has the most bits of those that fit with a context of 256 and are expected to give 10 tokens per second or more"},
+		{"a slow machine gets the fastest of 4 bits", 1 << 30, 1e5, "Q4_0", "Q4_0 is the fastest of 4 bits or more that fits with a context of 256"},
 		{"if the speed is unknown, the usual one is chosen", 1 << 30, 0, "Q4_0", "Q4_0 is the usual choice of those that fit"},
 		{"without memory, the smallest is chosen", 1 << 10, 1e12, "Q4_0", "none fits into the memory that is free; Q4_0 is the smallest"},
 	} {

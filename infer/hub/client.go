@@ -243,7 +243,7 @@ func connectionError(ctx context.Context, host string, err error) error {
 	return &transientError{err: fmt.Errorf("failed to reach %s: %w", host, err)}
 }
 
-// addLinked records what a registry says about the file behind a redirect.
+// addLinked records what a registry says about the file that a redirect leads to.
 func (a *response) addLinked(h http.Header) {
 	if sha := strings.Trim(h.Get("X-Linked-Etag"), `"`); a.linkedSHA == "" && digest.MatchString(sha) {
 		a.linkedSHA = sha

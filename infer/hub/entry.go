@@ -105,7 +105,7 @@ type fileState struct {
 	modified int64 // nanoseconds, of the file that changed last
 }
 
-// stat returns the state of the model's files, zero for a built-in model, or an error if none of them is there.
+// stat returns the state of the model's files, zero for a built-in model, or an error if none of them exists.
 func (e entry) stat() (state fileState, err error) {
 	if e.path == "" {
 		return fileState{}, nil
@@ -177,7 +177,7 @@ func readHeader(info *infer.ModelInfo, f *gguf.File, types []gguf.Type) error {
 	case err != nil:
 		return err
 	case uint64(len(f.Tensors())) < all:
-		return errors.New("is one file of a split model; put the others beside it")
+		return errors.New("is one file of a split model; put the others into the same folder")
 	case len(f.Tensors()) == 0:
 		return errors.New("has a vocabulary and no weights")
 	}

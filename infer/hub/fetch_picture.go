@@ -10,7 +10,7 @@ import (
 )
 
 // Fetcher fetches pictures that requests name by their addresses. Only https addresses of public hosts are requested, also
-// behind redirects, as by a Puller; but no host is an exception.
+// after redirects, as by a Puller; but no host is an exception.
 type Fetcher struct{ client *client }
 
 // NewFetcher returns a Fetcher of this program.

@@ -83,7 +83,7 @@ func libraryNotice(layers []layer) string {
 	if len(ignored) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("what the library has beside the model is not used: %s; the chat template and the settings in the model's own file are", units.List(ignored))
+	return fmt.Sprintf("what the library has in addition to the model is not used: %s; the chat template and the settings in the model's own file are", units.List(ignored))
 }
 
 // resolveLibrary looks up a model of the Ollama library.

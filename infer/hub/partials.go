@@ -52,7 +52,7 @@ func (h *Hub) Partials() ([]infer.Download, error) {
 	return list, nil
 }
 
-// sizeOf returns the bytes of those files that are there.
+// sizeOf returns the bytes of those files that exist.
 func sizeOf(root *os.Root, files []string) (size int64) {
 	for _, file := range files {
 		if stat, err := root.Stat(file); err == nil && stat.Mode().IsRegular() {
@@ -82,7 +82,7 @@ func (h *Hub) partialFiles() (files []string, err error) {
 }
 
 // Discard deletes the incomplete download of file, with the other files of a split model, and
-// the folders that become empty. A complete model of that name is kept. It returns an error while
+// the folders that become empty. A complete model of that name is not removed. It returns an error while
 // the download runs.
 func (h *Hub) Discard(file string) error {
 	files, err := h.partialFiles()

@@ -347,7 +347,7 @@ func (p *Puller) addLocalState(d *infer.Download) {
 	}
 }
 
-// isComplete reports whether a file of that size is there.
+// isComplete reports whether a file of that size exists.
 func isComplete(root *os.Root, f infer.Download) bool {
 	stat, err := root.Stat(f.File)
 	return err == nil && stat.Mode().IsRegular() && stat.Size() == f.Size
@@ -370,23 +370,35 @@ func (p *Puller) checkDownload(d infer.Download) (name, error) {
 	if err != nil {
 		return name{}, err
 	}
-	var files []string
-	size, known := int64(0), true
 	for _, f := range d.Files() {
 		if err := checkFile(path.Base(f.File)); err != nil {
 			return name{}, invalidName("cannot be pulled: %v", err)
 		}
-		files, size, known = append(files, f.File), size+f.Size, known && p.isFileOf(n, f)
 	}
-	if d.Companion != nil {
-		last := len(files) - 1
-		_, companion := companionStem(path.Base(files[last]))
-		known, files = known && companion, files[:last]
-	}
-	if !known || size != d.Size || d.File != files[0] || !slices.Equal(files, gguf.Parts(d.File)) {
+	if !p.resolvesTo(n, d) {
 		return name{}, invalidName("the download of %q differs from what it resolves to; resolve it again", d.Name)
 	}
 	return n, nil
+}
+
+// resolvesTo reports whether n may resolve to d.
+func (p *Puller) resolvesTo(n name, d infer.Download) bool {
+	var files []string
+	size := int64(0)
+	for _, f := range d.Files() {
+		if !p.isFileOf(n, f) {
+			return false
+		}
+		files, size = append(files, f.File), size+f.Size
+	}
+	if d.Companion != nil {
+		last := len(files) - 1
+		if _, ok := companionStem(path.Base(files[last])); !ok {
+			return false
+		}
+		files = files[:last]
+	}
+	return size == d.Size && d.File == files[0] && slices.Equal(files, gguf.Parts(d.File))
 }
 
 // isFileOf reports whether n may resolve to a file with that place, size, digest and source.

@@ -252,11 +252,11 @@ func (r *registry) list(ctx context.Context, n name) ([]listedFile, error) {
 		if err != nil {
 			return nil, r.explain(n, err)
 		}
-		found, beside, err := parseListing(body)
+		found, foundCompanions, err := parseListing(body)
 		if err != nil {
 			return nil, err
 		}
-		files, companions, left = append(files, found...), append(companions, beside...), left-int64(len(body))
+		files, companions, left = append(files, found...), append(companions, foundCompanions...), left-int64(len(body))
 		link := nextPage(header)
 		if link == "" {
 			r.listed, r.companions = true, companions

@@ -69,7 +69,7 @@ func (p params) int(i, otherwise int) int {
 	return int(min(max(n, -maxSlice), maxSlice))
 }
 
-// count returns argument i; -1 for None, which stands for no limit.
+// count returns argument i; -1 for None, which means no limit.
 func (p params) count(i int) int {
 	if p.get(i, nil) == nil {
 		return -1

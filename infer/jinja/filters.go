@@ -168,7 +168,7 @@ func selectFilter(in *interp, name string, v Value, a args) Value {
 	return &generator{func() []Value { return in.selectItems(name, v, a) }}
 }
 
-// requireText returns v as a text. Unlike most filters, the filter name fails if it is none.
+// requireText returns v as a text. Unlike most filters, the filter name fails if it is not one.
 func requireText(name string, v Value) Text {
 	t, ok := v.(Text)
 	if !ok {
@@ -503,7 +503,7 @@ func stripBase(s string, base int) string {
 	return s
 }
 
-// isNumeral reports whether all underscores of s stand between digits.
+// isNumeral reports whether all underscores of s are between digits.
 func isNumeral(s string) bool {
 	return !strings.HasPrefix(s, "_") && !strings.HasSuffix(s, "_") && !strings.Contains(s, "__")
 }

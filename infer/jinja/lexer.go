@@ -316,7 +316,7 @@ func operatorAt(s string) string {
 }
 
 // digits returns the length of the run of digits of the base at the start of s. Single
-// underscores may stand between digits.
+// underscores are allowed between digits.
 func digits(s string, base int) int {
 	n := 0
 	for n < len(s) {

@@ -75,9 +75,9 @@ func WithOrigin(v Value, from Origin) (marked Value, hasText bool) {
 func (t Text) Slice(lo, hi int) Text {
 	out := Text{s: t.s[lo:hi], base: t.base + lo, safe: t.safe}
 	first := sort.Search(len(t.marks), func(i int) bool { return t.marks[i].hi > t.base+lo })
-	behind := sort.Search(len(t.marks), func(i int) bool { return t.marks[i].lo >= t.base+hi })
-	if first < behind {
-		out.marks = t.marks[first:behind]
+	end := sort.Search(len(t.marks), func(i int) bool { return t.marks[i].lo >= t.base+hi })
+	if first < end {
+		out.marks = t.marks[first:end]
 	}
 	return out
 }

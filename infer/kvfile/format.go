@@ -117,7 +117,7 @@ type record struct {
 	chain  [32]byte
 }
 
-// valid reports whether r is behind a record with the chain before.
+// valid reports whether r follows a record whose chain is before.
 func (h header) valid(r record, before [32]byte) bool {
 	return r.next(before) == r.chain && r.has < 1<<len(h.blockBytes)
 }
@@ -138,7 +138,7 @@ func (r record) encode() []byte {
 	return append(b, r.chain[:]...)
 }
 
-// next returns the chain of r behind a record with the chain before.
+// next returns the chain of r, which follows a record whose chain is before.
 func (r record) next(before [32]byte) [32]byte {
 	b := append(before[:], r.tokens...)
 	b = binary.LittleEndian.AppendUint32(b, r.sum)

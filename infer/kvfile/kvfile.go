@@ -5,7 +5,7 @@
 //
 // A file is a header of fixed size and records, one for each complete block of tokens, in the order of
 // their positions. A record has the blocks of one or more cache groups: those of a group with a sliding
-// window are not there if they were behind it when the record was written.
+// window are not there if they were outside it when the record was written.
 //
 //	header  magic, positions in a block, SHA-256 of Identity.Key, bytes of a block of each group, whether
 //	        the last is recurrent state, name of the model, SHA-256 of all that
@@ -13,7 +13,7 @@
 //	        blocks
 //
 // The chain of a record is the SHA-256 of the chain before it, the tokens, the CRC and the groups; before
-// the first record it is the header's. So a record counts only where it was written, behind the same
+// the first record it is the header's. So a record counts only where it was written, after the same
 // records.
 //
 // A file is only appended to and truncated. What a crash leaves incomplete, and whatever else is damaged,
@@ -259,7 +259,7 @@ type Identity struct {
 	Model      string // its name, for those who delete the model
 	Key        string // model file, format of the cache, devices, number paths, program
 	BlockBytes []int  // of a block of each cache group, over all its layers; at most MaxBlockBytes
-	State      bool   // the last of the groups is recurrent state behind the tokens of a record
+	State      bool   // the last of the groups is recurrent state after the tokens of a record
 	Positions  int    // tokens of a block
 }
 

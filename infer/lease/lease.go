@@ -141,7 +141,7 @@ func (t *Table) served(m *member) int64 {
 	return least
 }
 
-// grant gives leases to those who wait and whose devices are free, and asks for the others. Nobody overtakes one who waits for the same
+// grant gives leases to those who wait and whose devices are free, and asks for the others. No one overtakes one who waits for the same
 // device. The caller has locked mu.
 func (t *Table) grant() {
 	slices.SortStableFunc(t.waiting, func(a, b *member) int { return cmp.Compare(t.served(a), t.served(b)) })
@@ -192,7 +192,7 @@ type Holder struct {
 	granted chan struct{}
 }
 
-// NewHolder returns the holder whose table is at the other end of conn, which it takes over. A closed conn means that nobody else
+// NewHolder returns the holder whose table is at the other end of conn, which it takes over. A closed conn means that no one else
 // computes.
 func NewHolder(conn io.ReadWriteCloser) *Holder {
 	h := &Holder{conn: conn, granted: make(chan struct{}, 1)}

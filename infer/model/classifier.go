@@ -15,8 +15,8 @@ type Classifier struct {
 	labels int // 1: a score; 2: yes and no
 
 	dense, denseBias []float32               // (dim, dim), (dim); dense nil: only the output follows
-	activate         func(x float64) float64 // behind dense
-	norm, normBias   []float32               // (dim), a LayerNorm behind activate; nil: none
+	activate         func(x float64) float64 // after dense
+	norm, normBias   []float32               // (dim), a LayerNorm after activate; nil: none
 	eps              float64                 // of norm
 	out, outBias     []float32               // (labels, dim), (labels)
 }
@@ -24,7 +24,7 @@ type Classifier struct {
 // Ranks reports whether the model scores documents for a query, and computes neither logits nor embeddings.
 func (c *Config) Ranks() bool { return c.Labels > 0 }
 
-// classifierLayers are the layers behind the pooling of a model that ranks texts: the last one, and in many models one before it.
+// classifierLayers are the layers after the pooling of a model that ranks texts: the last one, and in many models one before it.
 var classifierLayers = []tensor{
 	{slot: classifierDense, name: "cls.weight", shape: shape{classifierDim, dim}, part: onHost, optional: true},
 	{slot: classifierDenseBias, name: "cls.bias", shape: shape{classifierDim}, part: onHost, optional: true},

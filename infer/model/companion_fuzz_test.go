@@ -17,7 +17,7 @@ import (
 )
 
 // companionFamilies are the fixtures whose companions differ in their keys.
-var companionFamilies = []string{"gemma3", "qwen25vl", "qwen3vl", "smolvlm", "mistral3", "llava", "gemma4", "gemma4e"}
+var companionFamilies = []string{"gemma3", "qwen25vl", "qwen3vl", "smolvlm", "mistral3", "llava", "gemma4", "gemma4e", "internvl", "lfm2", "qwen2vl"}
 
 // openedCompanion is a companion file with the configuration of its language model.
 type openedCompanion struct {
@@ -30,7 +30,7 @@ func openCompanion(t testing.TB, name string) *openedCompanion {
 	t.Helper()
 	c := &openedCompanion{}
 	for _, one := range []string{"mmproj.gguf", "text.gguf"} {
-		data, err := os.ReadFile(fixtures.Path(t, "images", name, one))
+		data, err := os.ReadFile(fixtures.Images(t, name, one))
 		if err != nil {
 			t.Fatal(err)
 		}

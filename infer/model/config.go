@@ -40,19 +40,19 @@ type Config struct {
 
 	OriginalContext int // positions before the context was extended: the short RoPE factors apply up to here
 
-	// Sections are how many pairs of RoPE turn by the time, the row and the column of a row of a picture, one section behind the other, or
+	// Sections are how many pairs of RoPE turn by the time, the row and the column of a row of a picture, one section after the other, or
 	// Interleaved; zero: all turn by the position. The three are the same in rows of text.
 	Sections    [3]int
 	Interleaved bool
 
-	Deepstack int // layers behind which vectors of pictures are added to their rows
+	Deepstack int // layers after which vectors of pictures are added to their rows
 
 	Parallel bool // attention and feed-forward layer read the same norm
 
 	Pooling    Pooling // of a model that computes embeddings or ranks texts; PoolNone: it computes logits
-	Labels     int     // outputs of the classifier behind the pooling of a model that ranks texts; 0: there is none
+	Labels     int     // outputs of the classifier after the pooling of a model that ranks texts; 0: there is none
 	TokenTypes int     // rows of the table of token types, of which the first is used; 0: there is none
-	Dense      [2]int  // widths of the dense layers behind the output norm of an embedding model; 0: none
+	Dense      [2]int  // widths of the dense layers after the output norm of an embedding model; 0: none
 
 	// Temperature scales queries by 1 + Temperature · ln(1 + floor(position / OriginalContext));
 	// 0: not.

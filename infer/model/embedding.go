@@ -43,7 +43,7 @@ func (c *Config) VectorDim() int {
 	return dim
 }
 
-// IsBidirectional reports whether tokens attend to those behind them, so that a text has to be
+// IsBidirectional reports whether tokens attend to those after them, so that a text has to be
 // computed in one step.
 func (c *Config) IsBidirectional() bool {
 	return len(c.Layers) > 0 && c.Layers[0].Bidirectional
@@ -105,7 +105,7 @@ func dense3Cols(c *Config, _ *Layer) int {
 	return c.Dim
 }
 
-// denseLayers are those that sentence-transformers puts behind the output norm.
+// denseLayers are those that sentence-transformers puts after the output norm.
 var denseLayers = []tensor{
 	{slot: dense2, name: "dense_2.weight", shape: shape{dense2Rows, dim}, part: lastStage},
 	{slot: dense3, name: "dense_3.weight", shape: shape{dense3Rows, dense3Cols}, part: lastStage},

@@ -5,8 +5,12 @@ import "m40-llm/infer/picture"
 // Layers returns what enters the first layer of the tower for a tile of a picture, the results of all layers, and the rows of the tile
 // that the projector gets.
 func (t *Tower) Layers(p *picture.Pixels, tile int) (layers [][]float32, result []float32, err error) {
-	g, plane := t.gridOf(p.Size), 3*p.Width*p.Height
-	if err := t.write(g, p.Data[tile*plane:][:plane]); err != nil {
+	pixels := p.Data
+	for i := range tile {
+		pixels = pixels[p.Tile(i).Values():]
+	}
+	g := t.gridOf(p.Tile(tile))
+	if err := t.write(g, pixels[:p.Tile(tile).Values()]); err != nil {
 		return nil, nil, err
 	}
 	for i, stage := range t.stages {
@@ -31,7 +35,7 @@ func (t *Tower) Layers(p *picture.Pixels, tile int) (layers [][]float32, result 
 
 // Joined returns the input of the projector.
 func (t *Tower) Joined(p *picture.Pixels, result []float32) []float32 {
-	return t.family.join(t, t.gridOf(p.Size), result)
+	return t.family.join(t, t.gridOf(p.Tile(0)), result)
 }
 
 // Width returns the width of the tower.

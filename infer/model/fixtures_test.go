@@ -432,7 +432,7 @@ func feed(t *testing.T, m *model.Model, tokens []int32, start int) (logits [][]f
 	t.Helper()
 	for done := 0; done < len(tokens); {
 		chunk := tokens[done:min(len(tokens), done+64)]
-		b := &device.Batch{Tokens: chunk, Tables: tablesOf(m, table), States: []int32{0}, Seq: make([]int32, len(chunk))}
+		b := &device.Batch{Tokens: chunk, Tables: tablesOf(m, table), States: []int32{0}, Seq: make([]int32, len(chunk)), Prompt: m.OwnPrompts()}
 		for i := range chunk {
 			b.Pos = append(b.Pos, int32(start+done+i))
 			b.Out = append(b.Out, int32(i))

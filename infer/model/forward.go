@@ -17,13 +17,19 @@ type recording struct {
 }
 
 // program records the forward pass of stage s for batches of up to rows rows.
-func (m *Model) program(s *stage, rows int) *device.Program {
-	return m.programFor(s, rows, false, false)
+func (m *Model) program(s *stage, steps steps) *device.Program {
+	return m.programFor(s, steps, false, false)
 }
 
-// programFor is program, with pictures the forward pass behind the embeddings, with axes that of rows with coordinates.
-func (m *Model) programFor(s *stage, rows int, pictures, axes bool) *device.Program {
-	r := recording{device.NewProgram(rows, min(rows, m.options.MaxOut)), m, s, pictures, axes}
+// programFor is program, with pictures the forward pass after the embeddings, with axes that of rows with coordinates.
+func (m *Model) programFor(s *stage, steps steps, pictures, axes bool) *device.Program {
+	r := recording{device.NewProgram(steps.rows, min(steps.rows, m.options.MaxOut)), m, s, pictures, axes}
+	switch {
+	case steps.prompt:
+		r.Of = device.PromptRows
+	case s.ownPrompts:
+		r.Of = device.AnswerRows
+	}
 	s.buffers.X = r.buffer("x", m.config.Dim)
 	if s.embeds && !pictures {
 		r.embed()
@@ -149,7 +155,7 @@ func (r *recording) dense(last device.Tensor) device.Tensor {
 }
 
 // layer records x += attention(norm(x)) and x += feedForward(norm(x)) for layer i of the stage, or a
-// recurrence in place of attention or beside it, or one matrix in place of attention; a layer may lack one of the parts, or have it in another
+// recurrence instead of or in addition to attention, or one matrix in place of attention; a layer may lack one of the parts, or have it in another
 // stage. Norms without weights are left out: those before a sublayer, and those of its output. If attention
 // has a norm and the feed-forward layer has none, both read the one of attention. Encoders have a norm of
 // each sum x instead.
@@ -485,7 +491,7 @@ func (r *recording) scale(x device.Tensor, factor, cap float32) {
 	}
 }
 
-// linear records w·x, plus bias unless it is none, and returns the result in the buffer name.
+// linear records w·x, plus bias unless that is None, and returns the result in the buffer name.
 func (r *recording) linear(name string, w, bias, x device.Tensor) device.Tensor {
 	dst := r.buffer(name, w.Rows)
 	r.MatMul(dst, w, x)

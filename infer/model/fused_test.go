@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -104,6 +105,41 @@ func TestExpertsWithGatesAndUpsInOneTensorGiveTheSameLogits(t *testing.T) {
 			t.Errorf("got %v, want it to name %s", err, want)
 		}
 	})
+}
+
+func TestGranite45ComputesMixturesAsGranite4(t *testing.T) {
+	const dim, vocab, heads = 36, 61, 3
+	keys := map[string]any{
+		"context_length": 64, "block_count": 2, "feed_forward_length": 11, "attention.head_count": heads, "attention.head_count_kv": 1, "attention.layer_norm_rms_epsilon": float32(1e-6),
+		"expert_count": 5, "expert_used_count": 2, "expert_shared_feed_forward_length": 13,
+	}
+	granite4 := random(t, "granitemoe", keys, dim, vocab)
+	b := gguftest.New().Set("general.architecture", "granite_swa").Set("granite_swa.embedding_length", dim)
+	for key, value := range keys {
+		b.Set("granite_swa."+key, value)
+	}
+	for _, w := range granite4.Tensors() {
+		layer, isGate := strings.CutSuffix(w.Name, "ffn_gate_shexp.weight")
+		switch {
+		case isGate: // comes first in the tensor of both
+			up, err := granite4.Tensor(layer + "ffn_up_shexp.weight")
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Tensor(up.Name, w.Type, []int{w.Shape[0], 2 * w.Shape[1]}, slices.Concat(w.Data, up.Data))
+			b.Tensor(layer+"attn_sinks.weight", gguf.F32, []int{heads}, gguftest.Quantize(gguf.F32, slices.Repeat([]float32{-1e9}, heads))) // which take no part of the attention
+		case !strings.HasSuffix(w.Name, "ffn_up_shexp.weight"):
+			b.Tensor(w.Name, w.Type, w.Shape, w.Data)
+		}
+	}
+	granite45, err := gguf.Parse(b.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := []int32{3, 14, 15, 9, 26, 5, 35}
+	if got, want := rowsOf(t, granite45, ref.New(), tokens, 48), rowsOf(t, granite4, ref.New(), tokens, 48); !reflect.DeepEqual(got, want) {
+		t.Error("the same weights give other logits")
+	}
 }
 
 // withSeparateAttention returns a file of the same model in which queries, keys and values are a tensor each.

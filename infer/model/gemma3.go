@@ -24,7 +24,7 @@ var gemma3 = architecture{
 	},
 }
 
-// gemmaEmbedding is EmbeddingGemma: Gemma 3 with bidirectional attention, and dense layers behind it.
+// gemmaEmbedding is EmbeddingGemma: Gemma 3 with bidirectional attention, and dense layers after it.
 var gemmaEmbedding = architecture{
 	neox:       true,
 	encoder:    true,

@@ -48,7 +48,11 @@ var gemma3Tower = towerFamily{
 func recordSigLIP(r *towerRecording) []towerStage {
 	stages := []towerStage{{record: func() {
 		r.embedPatches()
-		r.embedPositions()
+		if r.t.added.None() {
+			r.embedPositions()
+		} else {
+			r.Add(r.t.features, r.t.added)
+		}
 	}}}
 	stages = append(stages, towerLayers{}.record(r)...)
 	return append(stages, towerStage{record: func() { r.norm(r.t.features, r.t.features, "v.post_ln", r.t.dim) }})

@@ -9,14 +9,14 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// Files of some models have multi-token prediction blocks behind the last layer. A Head is the first of them: from the state of the model
-// behind a token, and the token that follows, it guesses the one after that. It is an ordinary layer of the architecture with attention, between the
+// Files of some models have multi-token prediction blocks after the last layer. A Head is the first of them: from the state of the model
+// after a token, and the token that follows, it guesses the one after that. It is an ordinary layer of the architecture with attention, between the
 // projection of both and the output layer:
 //
 //	x = Weh · [norm(embedding of the token) | norm(state)]
 //	state' = norm(layer(x)), logits = Woutput · state'
 //
-// The state is that behind the output norm of the model, or state' of the head for the token before, so that it can guess several
+// The state is that after the output norm of the model, or state' of the head for the token before, so that it can guess several
 // tokens. A head has a KV cache of its own, whose first position is that of any token: only distances count.
 
 // HeadOptions size a head.
@@ -80,7 +80,7 @@ func headDeclared(all []tensor) []tensor {
 	return slices.Concat(headTensors, slices.DeleteFunc(slices.Clone(all), func(t tensor) bool { return t.part != everyLayer }))
 }
 
-// HeadBytes returns how many bytes the head in f, whose configuration is c, takes on dev beside its model.
+// HeadBytes returns how many bytes the head in f, whose configuration is c, takes on dev in addition to its model.
 func HeadBytes(f *gguf.File, c Config, dev device.Device, o HeadOptions) (int64, error) {
 	tensors, err := c.find(f)
 	if err != nil {
@@ -101,7 +101,7 @@ func HeadBytes(f *gguf.File, c Config, dev device.Device, o HeadOptions) (int64,
 	return total + c.ScratchBytes(o.MaxRows, o.MaxOut) + c.WorkBytes(dev, options) + c.KVLayout(o.CacheType, o.Blocks).Bytes(), nil
 }
 
-// loadHead loads the head of m behind its last stage, on the same device.
+// loadHead loads the head of m, which follows its last stage on the same device.
 func (m *Model) loadHead(l loader, o HeadOptions) error {
 	c, err := ReadHead(l.f)
 	if err != nil {
@@ -111,7 +111,7 @@ func (m *Model) loadHead(l loader, o HeadOptions) error {
 		return err
 	}
 	last := m.stages[len(m.stages)-1]
-	s := &stage{dev: last.dev, last: 1, embeds: true, outputs: true, alloc: last.alloc, programs: map[int]device.Executable{}}
+	s := &stage{dev: last.dev, last: 1, embeds: true, outputs: true, alloc: last.alloc, programs: map[steps]device.Executable{}}
 	s.common = &common{uploaded: last.uploaded}
 	h := &Model{config: c, file: m.file, stages: []*stage{s}, options: Options{
 		CacheType: o.CacheType, Blocks: o.Blocks, MaxRows: min(o.MaxRows, m.options.MaxRows), MaxOut: min(o.MaxOut, m.options.MaxOut), Context: m.options.Context,
@@ -128,7 +128,7 @@ func (m *Model) loadHead(l loader, o HeadOptions) error {
 // Head returns the head of m; nil: none was loaded.
 func (m *Model) Head() *Head { return m.head }
 
-// States copies the states behind len(dst) / Dim rows of the last step, from row first on, to dst. The model must have a head.
+// States copies the states after len(dst) / Dim rows of the last step, from row first on, to dst. The model must have a head.
 func (m *Model) States(dst []float32, first int) error {
 	last := m.stages[len(m.stages)-1]
 	if last.buffers.States.None() {
@@ -146,7 +146,7 @@ func (h *Head) MaxOut() int { return h.m.options.MaxOut }
 // Dim returns the width of a state.
 func (h *Head) Dim() int { return h.m.config.Dim }
 
-// Forward computes a step over b: row i reads token b.Tokens[i] and states[i·Dim …], the state behind the token before it.
+// Forward computes a step over b: row i reads token b.Tokens[i] and states[i·Dim …], the state after the token before it.
 func (h *Head) Forward(b *device.Batch, states []float32) error {
 	s := h.m.stages[0]
 	if len(states) != len(b.Tokens)*h.Dim() {
@@ -164,7 +164,7 @@ func (h *Head) Forward(b *device.Batch, states []float32) error {
 // Candidates returns the candidates of row b.Out[i] of the last step. They are valid until the next one of the head or its model.
 func (h *Head) Candidates(i int) (device.Candidates, error) { return h.m.Candidates(i) }
 
-// State copies the state behind row b.Out[i] of the last step to dst.
+// State copies the state after row b.Out[i] of the last step to dst.
 func (h *Head) State(dst []float32, i int) error {
 	s, err := h.m.logits(i)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 )
 
 // jinaBERT2 is Jina Embeddings 2: BERT with ALiBi in place of positions, and gated feed-forward layers. The one for code has norms of
-// queries and keys, and adds the input of a layer a second time behind attention.
+// queries and keys, and adds the input of a layer a second time after attention.
 var jinaBERT2 = architecture{
 	layerNorm:  true,
 	positions:  true,

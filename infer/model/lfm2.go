@@ -14,7 +14,7 @@ var lfm2 = architecture{
 	read:    readLFM2,
 }
 
-// lfm2MoE is LFM2 with mixtures of experts behind the first layers.
+// lfm2MoE is LFM2 with mixtures of experts after the first layers.
 var lfm2MoE = architecture{
 	neox:    true,
 	hybrid:  true,

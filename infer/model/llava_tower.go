@@ -20,11 +20,11 @@ var llavaTower = towerFamily{
 	unneeded: []string{"v.post_ln"},
 }
 
-// recordCLIP returns the stages of CLIP: the embedding of patches, and the layers.
+// recordCLIP returns the stages of CLIP and of towers like it: the embedding of a class and of patches, and the layers.
 func recordCLIP(r *towerRecording) []towerStage {
 	embed := func() {
 		t := r.t
-		r.embedPatches() // 0 for the class
+		r.MatMul(t.features, r.matrix("v.patch_embd.weight", t.dim, t.patches.Cols), t.patches) // 0 for the class
 		positions, class := r.values("v.position_embd.weight", t.rows*t.dim), r.values("v.class_embd", t.dim)
 		if positions == nil || class == nil {
 			return
@@ -32,10 +32,19 @@ func recordCLIP(r *towerRecording) []towerStage {
 		for i, v := range class {
 			positions[i] += v
 		}
+		if name := "v.patch_embd.bias"; r.has(name) {
+			for row, bias := 1, r.values(name, t.dim); row < t.rows; row++ {
+				for i, v := range bias {
+					positions[row*t.dim+i] += v
+				}
+			}
+		}
 		n := r.shared("norm", t.dim)
 		r.EmbedPositions(n, r.upload("positions", gguf.F32, t.rows, t.dim, bytesOf(positions)))
 		r.Add(t.features, n)
-		r.norm(t.features, t.features, "v.pre_ln", t.dim)
+		if name := "v.pre_ln"; r.has(name + ".weight") {
+			r.norm(t.features, t.features, name, t.dim)
+		}
 	}
 	return append([]towerStage{{record: embed}}, towerLayers{}.record(r)...)
 }

@@ -370,7 +370,7 @@ func (c Config) kvLayouts(o Options, from, to int) (caches KVLayouts, places []k
 	return caches, places
 }
 
-// Shared returns the first layer whose keys and values others read too: it and those behind it
+// Shared returns the first layer whose keys and values others read too: it and those after it
 // must be on one device. It is the number of layers if there is none.
 func (c Config) FirstSharedKV() int {
 	first := len(c.Layers)
@@ -387,8 +387,8 @@ func (c Config) FirstSharedKV() int {
 func (c Config) ScratchBytes(maxRows, maxOut int) int64 {
 	var shapes shapes
 	m, s := c.outline(&shapes, Options{CacheType: device.CacheOf(gguf.F16), Blocks: 1, MaxRows: maxRows, MaxOut: maxOut})
-	m.program(s, maxRows)
-	vectors := int64(c.Deepstack) * int64(maxRows) * int64(c.Dim) * 4 // of pictures, behind layers
+	m.program(s, steps{rows: maxRows})
+	vectors := int64(c.Deepstack) * int64(maxRows) * int64(c.Dim) * 4 // of pictures, after layers
 	return shapes.allocated + vectors
 }
 
@@ -398,8 +398,9 @@ func (c Config) WorkBytes(dev device.Device, o Options) int64 {
 	var shapes shapes
 	m, s := c.outline(&shapes, o)
 	var programs []*device.Program
-	for _, rows := range buckets(o.MaxRows) {
-		programs = append(programs, m.program(s, rows))
+	s.ownPrompts = o.Prompts && dev.Info().Prompts && !c.Embeds()
+	for _, steps := range m.compiled(s) {
+		programs = append(programs, m.program(s, steps))
 	}
 	return dev.WorkBytes(programs...)
 }
@@ -412,7 +413,7 @@ func (c Config) Check(dev device.Device, t device.CacheType) error {
 	}
 	var shapes shapes
 	m, s := c.outline(&shapes, Options{CacheType: t, Blocks: 1, MaxRows: 1})
-	return checker.Check(m.program(s, 1))
+	return checker.Check(m.program(s, steps{rows: 1}))
 }
 
 // outline returns a model whose programs can be recorded but not run: one stage, with tensors

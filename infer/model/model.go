@@ -34,6 +34,9 @@ type Options struct {
 	// main memory for each step. A processor that reads weights fast enough for one row multiplies them by many rows too slowly.
 	Stream bool
 
+	// Prompts makes devices with Info.Prompts compute steps whose rows are those of prompts (Batch.Prompt) in their way for these.
+	Prompts bool
+
 	// PackLater lets devices that can (device.Packer) keep views of weights until Model.Pack copies them. So the first steps
 	// are slower, and begin earlier.
 	PackLater bool
@@ -109,8 +112,16 @@ type stage struct {
 	stateAt     []int        // by layer, its first value in a slot
 	alloc       func(rows, cols int) (device.Tensor, error)
 	*common
-	programs map[int]device.Executable // by row bucket
+	programs map[steps]device.Executable
 	pictures pictureSteps
+
+	ownPrompts bool // steps of prompts have programs of their own, with other bits
+}
+
+// steps are those that a program computes: of up to rows rows; of prompts, if these have programs of their own.
+type steps struct {
+	rows   int
+	prompt bool
 }
 
 // common is what stages on one device have in common.
@@ -127,8 +138,8 @@ type buffers struct {
 	X      device.Tensor // residual stream
 	Logits device.Tensor // in the last stage
 
-	Vectors device.Tensor // of rows, in the last stage of a model that computes embeddings; of a head, the states behind them
-	States  device.Tensor // behind all rows, in the last stage of a model with a head; of a head, its input
+	Vectors device.Tensor // of rows, in the last stage of a model that computes embeddings; of a head, the states after them
+	States  device.Tensor // after all rows, in the last stage of a model with a head; of a head, its input
 
 	handedOver []device.Tensor // activations that the next stage needs: X, and per-layer embeddings
 
@@ -417,8 +428,10 @@ func (m *Model) compute(b *device.Batch) error {
 	return nil
 }
 
-// Streams reports whether steps of prompts are computed in another way than others, and so have other bits: see Options.Stream.
-func (m *Model) Streams() bool { return m.options.Stream }
+// OwnPrompts reports whether steps of prompts are computed with other kernels than those of answers: see Options.Prompts.
+func (m *Model) OwnPrompts() bool {
+	return slices.ContainsFunc(m.stages, func(s *stage) bool { return s.ownPrompts })
+}
 
 // Profile measures the launches of kernels in a step over b. It fails if a device has none, and for a
 // model that is divided among devices.
@@ -426,7 +439,7 @@ func (m *Model) Profile(b *device.Batch, rounds int) ([]device.LaunchTime, error
 	if len(m.stages) > 1 {
 		return nil, errors.New("the kernels of a model on several devices cannot be measured")
 	}
-	x, ok := m.stages[0].executable(len(b.Tokens), m.options.MaxRows).(device.Profiler)
+	x, ok := m.stages[0].executable(b, m.options.MaxRows).(device.Profiler)
 	if !ok {
 		return nil, fmt.Errorf("the device %s has no kernels to measure; use a GPU", m.stages[0].dev.Info().Kind)
 	}
@@ -514,8 +527,9 @@ func (m *Model) logits(i int) (*stage, error) {
 // share is allocated at its full size. Nothing is compiled later, so that no step can fail for lack
 // of memory. read counts the bytes of weights that were read.
 func (m *Model) compile(s *stage, read *int64) error {
-	for _, rows := range slices.Backward(m.buckets(s)) {
-		p := m.program(s, rows)
+	s.ownPrompts = m.options.Prompts && s.dev.Info().Prompts && !m.config.Embeds()
+	for _, steps := range m.compiled(s) {
+		p := m.program(s, steps)
 		if err := s.buffers.err; err != nil {
 			return err
 		}
@@ -524,9 +538,9 @@ func (m *Model) compile(s *stage, read *int64) error {
 		}
 		x, err := s.dev.Compile(p)
 		if err != nil {
-			return fmt.Errorf("failed to prepare the model for batches of %d: %w", rows, err)
+			return fmt.Errorf("failed to prepare the model for batches of %d: %w", steps.rows, err)
 		}
-		s.programs[rows] = x
+		s.programs[steps] = x
 	}
 	return m.compilePictures(s)
 }
@@ -540,22 +554,36 @@ func buckets(most int) (list []int) {
 	return append(list, most)
 }
 
-// buckets returns the row counts of the programs of a stage: of one with streamed weights only the largest, because copying the weights
-// takes longer than computing with them.
-func (m *Model) buckets(s *stage) []int {
-	all := buckets(m.options.MaxRows)
-	if s.streams || s.whole != nil {
-		return all[len(all)-1:]
+// leastPrompt is the fewest rows for which there are programs of prompts: fewer take as long.
+const leastPrompt = 64
+
+// compiled returns what the programs of a stage are for, the largest first. One with streamed weights has only the largest, because copying the weights takes
+// longer than computing with them.
+func (m *Model) compiled(s *stage) (list []steps) {
+	for _, rows := range slices.Backward(buckets(m.options.MaxRows)) {
+		if s.streams || s.whole != nil {
+			return []steps{{rows, s.ownPrompts}}
+		}
+		if s.ownPrompts && (rows >= leastPrompt || rows == m.options.MaxRows) {
+			list = append(list, steps{rows, true})
+		}
+		list = append(list, steps{rows, false})
 	}
-	return all
+	return list
 }
 
-// executable returns the smallest program that runs a batch of rows rows.
-func (s *stage) executable(rows, most int) device.Executable {
-	for _, bucket := range buckets(most) {
-		if x := s.programs[bucket]; x != nil && rows <= bucket {
+// executable returns the smallest program that runs b, a step without pictures.
+func (s *stage) executable(b *device.Batch, most int) device.Executable {
+	return s.smallest(s.programs, b, most)
+}
+
+// smallest returns the smallest of programs that runs b.
+func (s *stage) smallest(programs map[steps]device.Executable, b *device.Batch, most int) device.Executable {
+	prompt := b.Prompt && s.ownPrompts
+	for _, rows := range buckets(most) {
+		if x := programs[steps{rows, prompt}]; x != nil && len(b.Tokens) <= rows {
 			return x
 		}
 	}
-	return s.programs[most] // its Run refuses the batch
+	return programs[steps{most, prompt}] // its Run refuses the batch
 }

@@ -31,7 +31,7 @@ var modernBERT = architecture{
 			{slot: ffnDown, name: "ffn_down.weight", shape: shape{dim, ffnDim}},
 		}),
 	read: func(m *metadata, c *Config) {
-		m.windowsBehindFirst(c, 3)
+		m.windowsAfterFirst(c, 3)
 		m.gateActivation(c)
 		c.Layers[0].NormedInput = !m.hasTensor("blk.0.attn_norm.weight")
 	},
@@ -45,9 +45,9 @@ func attnNormDim(c *Config, l *Layer) int {
 	return c.Dim
 }
 
-// windowsBehindFirst decides which layers have a window, with the RoPE of windows: those that the file marks, or all but the first of each
+// windowsAfterFirst decides which layers have a window, with the RoPE of windows: those that the file marks, or all but the first of each
 // period layers.
-func (m *metadata) windowsBehindFirst(c *Config, period int) {
+func (m *metadata) windowsAfterFirst(c *Config, period int) {
 	const key = "attention.sliding_window_pattern"
 	marks := make([]bool, len(c.Layers))
 	if _, _, array, err := m.f.First(m.key(key), 1); err == nil && array {

@@ -13,7 +13,7 @@ import (
 )
 
 // This file computes steps with pictures: rows that have vectors of a Tower in place of the embeddings of tokens
-// (device.Batch.Inputs). Such a step has programs of its own, for the embeddings and for what is behind them.
+// (device.Batch.Inputs). Such a step has programs of its own, for the embeddings and for what follows them.
 
 // Pictures are the Options for steps with pictures.
 type Pictures struct {
@@ -40,7 +40,7 @@ func (p Pictures) Runs(s picture.Size) []int {
 
 // Text returns what the model reads for a picture of size s, in place of Placeholder.
 func (p Pictures) Text(s picture.Size) string {
-	tokens := strings.Repeat(p.Token, p.Runs(s)[0]) // runs are equal
+	tokens := strings.Repeat(p.Token, p.Runs(s)[0])
 	if p.family == nil || p.family.shown == nil {
 		return tokens
 	}
@@ -55,10 +55,10 @@ func repeated(n, tokens int) []int { return slices.Repeat([]int{tokens}, n) }
 
 // pictureSteps are the programs of a stage for steps with pictures.
 type pictureSteps struct {
-	embed  device.Executable         // of the first stage: the embeddings of the tokens
-	layers device.Executable         // what is behind them
-	axes   [3]device.Tensor          // the divisors of RoPE's frequencies for each coordinate
-	behind map[int]device.Executable // steps of text whose rows have coordinates, by row bucket
+	embed  device.Executable           // of the first stage: the embeddings of the tokens
+	layers map[bool]device.Executable  // what follows them; true: of steps of prompts, if these have programs of their own
+	axes   [3]device.Tensor            // the divisors of RoPE's frequencies for each coordinate
+	later  map[steps]device.Executable // of text whose rows have coordinates
 	zeroes []float32
 }
 
@@ -69,13 +69,13 @@ func (c *Config) ReadsPictures() bool {
 
 func hasPictures(b *device.Batch) bool { return len(b.Inputs) > 0 }
 
-// deepstack returns the activation that is added behind a layer in steps with pictures.
+// deepstack returns the activation that is added after a layer in steps with pictures.
 func (s *stage) deepstack(layer, rows, cols int) device.Tensor {
 	return s.buffer(fmt.Sprintf("deepstack %d", layer), rows, cols)
 }
 
 // compilePictures compiles the programs of a stage for steps with pictures, if there are such steps. All have the
-// largest size, but those of the steps of text behind a picture.
+// largest size, but those of the steps of text after a picture.
 func (m *Model) compilePictures(s *stage) (err error) {
 	if m.options.Pictures.Rows == 0 {
 		return nil
@@ -94,14 +94,19 @@ func (m *Model) compilePictures(s *stage) (err error) {
 			return fmt.Errorf("failed to prepare the embeddings of steps with pictures: %w", err)
 		}
 	}
-	if s.pictures.layers, err = s.dev.Compile(m.programFor(s, m.options.MaxRows, true, axes)); err != nil {
-		return fmt.Errorf("failed to prepare steps with pictures: %w", err)
-	}
+	s.pictures.layers = map[bool]device.Executable{}
 	if axes {
-		s.pictures.behind = map[int]device.Executable{}
-		for _, rows := range m.buckets(s) {
-			if s.pictures.behind[rows], err = s.dev.Compile(m.programFor(s, rows, false, true)); err != nil {
-				return fmt.Errorf("failed to prepare steps behind pictures, of %d rows: %w", rows, err)
+		s.pictures.later = map[steps]device.Executable{}
+	}
+	for _, steps := range m.compiled(s) {
+		if steps.rows == m.options.MaxRows {
+			if s.pictures.layers[steps.prompt], err = s.dev.Compile(m.programFor(s, steps, true, axes)); err != nil {
+				return fmt.Errorf("failed to prepare steps with pictures: %w", err)
+			}
+		}
+		if axes {
+			if s.pictures.later[steps], err = s.dev.Compile(m.programFor(s, steps, false, true)); err != nil {
+				return fmt.Errorf("failed to prepare steps after pictures, of %d rows: %w", steps.rows, err)
 			}
 		}
 	}
@@ -134,17 +139,12 @@ func (m *Model) uploadAxes(s *stage) (err error) {
 // programOf returns the smallest program of a stage for a step without pictures.
 func (s *stage) programOf(b *device.Batch, most int) (device.Executable, error) {
 	if len(b.Coordinates) == 0 {
-		return s.executable(len(b.Tokens), most), nil
+		return s.executable(b, most), nil
 	}
-	if s.pictures.behind == nil {
+	if s.pictures.later == nil {
 		return nil, errors.New("the model was loaded for rows without coordinates")
 	}
-	for _, bucket := range buckets(most) {
-		if x := s.pictures.behind[bucket]; x != nil && len(b.Tokens) <= bucket {
-			return x, nil
-		}
-	}
-	return s.pictures.behind[most], nil // its Run refuses the batch
+	return s.smallest(s.pictures.later, b, most), nil
 }
 
 // runStage computes the part of a step that a stage has.
@@ -190,7 +190,7 @@ func (m *Model) runPrograms(s *stage, b *device.Batch) error {
 		}
 		b = &own
 	}
-	return s.pictures.layers.Run(b)
+	return s.pictures.layers[b.Prompt && s.ownPrompts].Run(b)
 }
 
 // writePictures sets the vectors of pictures in the inputs of a stage.

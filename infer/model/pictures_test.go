@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"m40-llm/infer/device"
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
 	"m40-llm/infer/picture"
 	"m40-llm/infer/ref"
@@ -32,6 +34,8 @@ type pictureGolden struct {
 		MaxSoftTokens int `json:"max_soft_tokens"`
 		MergeSize     int `json:"merge_size"`
 		PatchSize     any `json:"patch_size"`
+		MinTokens     int `json:"min_image_tokens"`
+		MaxTokens     int `json:"max_image_tokens"`
 		Size          struct {
 			Longest  int `json:"longest_edge"`
 			Shortest int `json:"shortest_edge"`
@@ -49,7 +53,7 @@ type floatsFile struct {
 func (g *pictureGolden) options() picture.Options {
 	p := g.Preprocessor
 	if p.MergeSize == 0 {
-		return picture.Options{MaxTokens: p.MaxSoftTokens}
+		return picture.Options{MinTokens: p.MinTokens, MaxTokens: p.MaxSoftTokens + p.MaxTokens}
 	}
 	side := p.MergeSize * int(p.PatchSize.(float64))
 	return picture.Options{MinTokens: p.Size.Shortest / (side * side), MaxTokens: p.Size.Longest / (side * side)}
@@ -81,12 +85,12 @@ type seeing struct {
 
 func openSeeing(t *testing.T, name, companion string, openDevice func() (device.Device, error)) *seeing {
 	t.Helper()
-	s := &seeing{dir: fixtures.Path(t, "images", name)}
+	s := &seeing{dir: fixtures.Images(t, name)}
 	if err := json.Unmarshal(readFile(t, filepath.Join(s.dir, "golden.json")), &s.pictureGolden); err != nil {
 		t.Fatal(err)
 	}
 	open := func(file string) (*gguf.File, device.Device) {
-		f, err := gguf.Parse(readFile(t, filepath.Join(s.dir, file)))
+		f, err := gguf.Parse(s.read(t, file))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,6 +124,36 @@ func openSeeing(t *testing.T, name, companion string, openDevice func() (device.
 		t.Fatal(err)
 	}
 	return s
+}
+
+// read returns a file of the fixtures. What they lack in F16 is made of the file in F32.
+func (s *seeing) read(t *testing.T, file string) []byte {
+	t.Helper()
+	path := filepath.Join(s.dir, file)
+	whole, half := strings.CutSuffix(path, "-f16.gguf")
+	if _, err := os.Stat(path); err == nil || !half {
+		return readFile(t, path)
+	}
+	f, err := gguf.Parse(readFile(t, whole+".gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := gguftest.New()
+	for _, key := range f.Keys() {
+		b.Set(key, valueInFile(t, f, key))
+	}
+	for _, one := range f.Tensors() {
+		if len(one.Shape) < 2 || strings.Contains(one.Name, "position_embd") { // as the converter leaves them
+			b.Tensor(one.Name, one.Type, one.Shape, one.Data)
+			continue
+		}
+		values := make([]float32, one.Elements())
+		if err := gguf.Dequantize(one.Type, one.Data, values); err != nil {
+			t.Fatal(err)
+		}
+		b.Tensor(one.Name, gguf.F16, one.Shape, gguftest.Quantize(gguf.F16, values))
+	}
+	return b.Bytes()
 }
 
 // encode returns the vectors of a picture of the fixtures.
@@ -271,15 +305,19 @@ var pictureFamilies = []struct {
 	{"llava", nil}, // of a layer more than the file has
 	{"smolvlm", resultOf},
 	{"mistral3", lastOf},
+	{"qwen2vl", lastOf},
 	{"qwen25vl", windowOrder},
 	{"qwen3vl", lastOf},
 	{"qwen35vl", lastOf},
 	{"gemma4", joinedOf},
 	{"gemma4e", joinedOf},
+	{"internvl", resultOf},
+	{"lfm2", resultOf},
 }
 
-// fewFamilies are those of which each has what others have not: windows, three coordinates, vectors for layers, limits of values.
-var fewFamilies = []string{"gemma3", "qwen25vl", "qwen3vl", "gemma4e"}
+// fewFamilies are those of which each has what others have not: windows, three coordinates, vectors for layers, limits of values, factors
+// of what is added, an overview of another size.
+var fewFamilies = []string{"gemma3", "qwen25vl", "qwen3vl", "gemma4e", "internvl", "lfm2"}
 
 func resultOf(_ *seeing, _ *picture.Pixels, _ [][]float32, result []float32) []float32 { return result }
 
@@ -372,7 +410,7 @@ func TestPicturesEqualTheReference(t *testing.T) {
 }
 
 func TestCompanionsInF16EqualTheReference(t *testing.T) {
-	for _, name := range []string{"gemma3", "qwen25vl"} {
+	for _, name := range []string{"gemma3", "qwen25vl", "internvl", "lfm2"} {
 		for kind, openDevice := range map[string]func() (device.Device, error){"cpu": openCPU, "cuda": cudaOpener(t)} {
 			t.Run(name+" on "+kind, func(t *testing.T) {
 				s := openSeeing(t, name, "mmproj-f16.gguf", openDevice)
@@ -382,8 +420,17 @@ func TestCompanionsInF16EqualTheReference(t *testing.T) {
 	}
 }
 
+func TestTheTowerOfLargeInternVLModelsEqualsTheReference(t *testing.T) {
+	for kind, openDevice := range devicesOfTowers(t) {
+		t.Run(kind, func(t *testing.T) {
+			s := openSeeing(t, "internvl", "mmproj-large.gguf", openDevice)
+			s.equalWithin(t, "vectors", s.encode(t, s.Pictures[0].File), "large-tower.embeds.f32", 1e-3)
+		})
+	}
+}
+
 func TestTowersOfAnySizeGiveAPictureTheSameBits(t *testing.T) {
-	for _, name := range []string{"mistral3", "qwen25vl", "qwen3vl", "gemma4"} {
+	for _, name := range []string{"mistral3", "qwen25vl", "qwen3vl", "gemma4", "lfm2"} {
 		t.Run(name, func(t *testing.T) {
 			s := openSeeing(t, name, "mmproj.gguf", openCPU)
 			pixels := s.prepare(t, s.Pictures[0].File)
@@ -504,7 +551,7 @@ func TestRowsOfPicturesHaveTheSameBitsInEveryStep(t *testing.T) {
 
 func testRowsOfPictures(t *testing.T, family string, openDevice func() (device.Device, error)) {
 	companion := "mmproj.gguf"
-	if family == "gemma3" || family == "qwen25vl" {
+	if slices.Contains([]string{"gemma3", "qwen25vl", "internvl", "lfm2"}, family) {
 		companion = "mmproj-f16.gguf"
 	}
 	s := openSeeing(t, family, companion, openDevice)

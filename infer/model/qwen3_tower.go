@@ -9,7 +9,7 @@ import (
 )
 
 // qwen3Tower is that of Qwen 3 VL and 3.5: as that of Qwen 2 VL, with position embeddings that are interpolated for the size of a
-// picture. The results of some layers are added behind the first layers of the language model.
+// picture. The results of some layers are added after the first layers of the language model.
 var qwen3Tower = towerFamily{
 	see:     qwenPictures,
 	pool:    2,
@@ -31,16 +31,7 @@ var qwen3Tower = towerFamily{
 		return err
 	},
 	record: func(r *towerRecording) []towerStage {
-		t, err := r.f.Tensor("v.position_embd.weight")
-		if err == nil {
-			r.t.table = r.values(t.Name, t.Elements())
-			if side := tableSide(r.t); len(r.t.table) != side*side*r.t.dim {
-				err = fmt.Errorf("tensor %s has the shape %v, want a square of positions of width %d", t.Name, t.Shape, r.t.dim)
-			}
-		}
-		if err != nil {
-			r.fail(err)
-		}
+		r.readPositions()
 		return recordQwen(r)
 	},
 	join:   joinPatches,
@@ -55,6 +46,20 @@ var qwen3Tower = towerFamily{
 		return r.twoLayers(n, name+"fc1", name+"fc2")
 	},
 	text: outputsOf("mm.2.weight"),
+}
+
+// readPositions reads the square table of position embeddings.
+func (r *towerRecording) readPositions() {
+	t, err := r.f.Tensor("v.position_embd.weight")
+	if err == nil {
+		r.t.table = r.values(t.Name, t.Elements())
+		if side := tableSide(r.t); len(r.t.table) != side*side*r.t.dim {
+			err = fmt.Errorf("tensor %s has the shape %v, want a square of positions of width %d", t.Name, t.Shape, r.t.dim)
+		}
+	}
+	if err != nil {
+		r.fail(err)
+	}
 }
 
 // tableSide returns the side of the square of positions in the table.

@@ -7,7 +7,7 @@ import (
 )
 
 // The text parts of Qwen 2 VL, 2.5 VL and 3 VL. Rows of pictures have three coordinates, a time, a row and a column, and so have those of
-// text behind them; see Config.Sections.
+// text after them; see Config.Sections.
 var (
 	qwen2VL    = architecture{neox: true, tensors: qwen2.tensors, read: func(m *metadata, c *Config) { m.sections(c, false) }}
 	qwen3VL    = architecture{neox: true, tensors: qwen3.tensors, read: readQwen3VL}
@@ -37,7 +37,7 @@ func (m *metadata) sections(c *Config, interleaved bool) {
 	}
 }
 
-// HasCoordinates reports whether rows have coordinates beside their positions in steps with pictures.
+// HasCoordinates reports whether rows have coordinates besides their positions in steps with pictures.
 func (c *Config) HasCoordinates() bool { return c.Sections != [3]int{} }
 
 // axis returns the coordinate, from 0, by which a pair of RoPE turns.

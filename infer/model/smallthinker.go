@@ -26,7 +26,7 @@ var smallThinker = architecture{
 	},
 }
 
-// rectifiedGLU records gate = max(gate, 0) · up. It is SiLU with a factor f before and 1/f behind it, which differs from ReLU by less than
+// rectifiedGLU records gate = max(gate, 0) · up. It is SiLU with a factor f before and 1/f after it, which differs from ReLU by less than
 // 0.28/f, so by less than 2e-8.
 func (r *recording) rectifiedGLU(gate, up device.Tensor) {
 	const f = 1 << 24

@@ -41,7 +41,7 @@ func (c *Config) partedLayers(tensors []found) []bool {
 func cut(c Config, stages []Stage, experts Stage, apart []bool) (list []*stage, err error) {
 	elsewhere, layer := newCommon(), 0
 	add := func(dev device.Device, shared *common, s stage) {
-		s.dev, s.alloc, s.common, s.programs = dev, dev.Alloc, shared, map[int]device.Executable{}
+		s.dev, s.alloc, s.common, s.programs = dev, dev.Alloc, shared, map[steps]device.Executable{}
 		s.embeds = len(list) == 0
 		list = append(list, &s)
 	}
@@ -76,7 +76,7 @@ func (m *Model) addStreamed(parted []bool) error {
 	streamed := func(on *stage, layer int) *stage {
 		part := parts[on.dev]
 		parts[on.dev]++
-		return &stage{dev: on.dev, alloc: on.alloc, common: on.common, first: layer, last: layer + 1, experts: true, streams: true, part: part, programs: map[int]device.Executable{}}
+		return &stage{dev: on.dev, alloc: on.alloc, common: on.common, first: layer, last: layer + 1, experts: true, streams: true, part: part, programs: map[steps]device.Executable{}}
 	}
 	for i, s := range m.stages {
 		if s.experts {
@@ -86,7 +86,7 @@ func (m *Model) addStreamed(parted []bool) error {
 			continue
 		}
 		for layer := s.first; layer < s.last; layer++ {
-			one := &stage{dev: s.dev, alloc: s.alloc, common: s.common, whole: s, first: layer, last: layer + 1, embeds: s.embeds && layer == s.first, apart: parted[layer], programs: map[int]device.Executable{}}
+			one := &stage{dev: s.dev, alloc: s.alloc, common: s.common, whole: s, first: layer, last: layer + 1, embeds: s.embeds && layer == s.first, apart: parted[layer], programs: map[steps]device.Executable{}}
 			if s.prompts = append(s.prompts, one); one.apart {
 				s.prompts = append(s.prompts, streamed(m.stages[i+1], layer))
 			}

@@ -38,7 +38,7 @@ type towerStage struct {
 	ends     int  // number of the layer of which it is the last stage, from 1; 0: none
 }
 
-// towerOutput is what a part of each vector is computed by, of the features behind a stage.
+// towerOutput is what a part of each vector is computed by, of the features after a stage.
 type towerOutput struct {
 	after   int // the stage
 	joined  device.Tensor
@@ -59,7 +59,7 @@ type towerConfig struct {
 	eps        float32
 	activation device.Activation // of its feed-forward layers; 0: quickGELU
 	period     int               // every so many layers all patches see each other, in the others those of a window; 0: in all
-	deepstack  []int             // layers whose results are added behind the first layers of the language model
+	deepstack  []int             // layers whose results are added after the first layers of the language model
 	text       int               // width of the language model
 }
 
@@ -69,7 +69,7 @@ const quickGELU device.Activation = 0
 // towerFamily is what the families of towers differ in.
 type towerFamily struct {
 	see      Pictures                                   // but Rows
-	shown    func(s picture.Size, tokens string) string // what the model reads for a picture, of the text of its tokens in each run; nil: these alone
+	shown    func(s picture.Size, tokens string) string // what the model reads for a picture, of the text of its tokens in a run, the first one; nil: these alone
 	runs     func(s picture.Size) []int                 // how many tokens follow each other; nil: all
 	pool     int                                        // the published towerConfig.pool
 	poolKey  string                                     // of it; "": no other is possible
@@ -92,6 +92,8 @@ var towerFamilies = map[string]*towerFamily{
 	"gemma3":           &gemma3Tower,
 	"gemma4v":          &gemma4Tower,
 	"idefics3":         &idefics3Tower,
+	"internvl":         &internvlTower,
+	"lfm2":             &lfm2Tower,
 	"mlp":              &llavaTower,
 	"pixtral":          &pixtralTower,
 	"qwen2vl_merger":   &qwen2Tower,
@@ -189,8 +191,16 @@ type grid struct{ rows, columns int }
 
 func (g grid) patches() int { return g.rows * g.columns }
 
-// gridOf returns the grid of the tiles of a picture.
-func (c *towerConfig) gridOf(s picture.Size) grid { return grid{s.Height / c.patch, s.Width / c.patch} }
+// gridOf returns the grid of a tile.
+func (c *towerConfig) gridOf(t picture.Tile) grid { return grid{t.Height / c.patch, t.Width / c.patch} }
+
+// rowsFor returns how many rows of the tower the largest tile of a picture has.
+func (c *towerConfig) rowsFor(s picture.Size) (rows int) {
+	for i := range max(1, s.Tiles) {
+		rows = max(rows, c.rowsOf(c.gridOf(s.Tile(i))))
+	}
+	return rows
+}
 
 // tokens returns how many vectors a tile becomes.
 func (c *towerConfig) tokens(g grid) int { return g.patches() / (c.pool * c.pool) }
@@ -254,7 +264,7 @@ func LoadTower(f *gguf.File, dev device.Device, s picture.Size) (*Tower, error) 
 	if err != nil {
 		return nil, err
 	}
-	t := &Tower{towerConfig: c, dev: dev, rows: c.rowsOf(c.gridOf(s)), weights: map[string]device.Tensor{}}
+	t := &Tower{towerConfig: c, dev: dev, rows: c.rowsFor(s), weights: map[string]device.Tensor{}}
 	if c.family.varies { // pictures that are little larger are expected
 		t.rows = (t.rows + towerRowsStep - 1) / towerRowsStep * towerRowsStep
 	}
@@ -375,7 +385,7 @@ func (d *noDevice) Compile(p *device.Program) (device.Executable, error) {
 // towerRowsStep divides the rows for which a tower is loaded whose pictures vary in size.
 const towerRowsStep = 1024
 
-// loadOutput loads what projects the features behind a layer, -1 for the last stage.
+// loadOutput loads what projects the features after a layer, -1 for the last stage.
 func (t *Tower) loadOutput(f *gguf.File, of *towerRecording, layer int) (err error) {
 	tokens := t.rows / (t.pool * t.pool)
 	r := &towerRecording{Program: device.NewProgram(tokens, tokens), t: t, f: f, rows: tokens, used: of.used}
@@ -402,7 +412,7 @@ func (family *towerFamily) checkUsed(f *gguf.File, used map[string]bool) error {
 }
 
 // Fits reports whether the tower was loaded for tiles that are as large as those of s.
-func (t *Tower) Fits(s picture.Size) bool { return t.rowsOf(t.gridOf(s)) <= t.rows }
+func (t *Tower) Fits(s picture.Size) bool { return t.rowsFor(s) <= t.rows }
 
 // Encode returns the vectors of a picture, one after the other, as many as picture.Size has tokens. Each is as wide as the language
 // model, once for its embedding and once for each layer of Config.Deepstack. It ends after the stage in which ctx does.
@@ -413,24 +423,39 @@ func (t *Tower) Encode(ctx context.Context, p *picture.Pixels) ([]float32, error
 // EncodeInTurns is Encode, but uses the device only in functions that it passes to turn, one after the other. A layer is several. turn
 // calls its argument, or returns an error.
 func (t *Tower) EncodeInTurns(ctx context.Context, p *picture.Pixels, turn func(func() error) error) ([]float32, error) {
-	plane := 3 * p.Width * p.Height
-	g := t.gridOf(p.Size)
-	switch {
-	case !t.family.varies && (p.Width != t.side || p.Height != t.side):
-		return nil, fmt.Errorf("the picture has tiles of %d x %d pixels, the tower reads %d x %d", p.Width, p.Height, t.side, t.side)
-	case p.Width%(t.patch*t.pool) != 0 || p.Height%(t.patch*t.pool) != 0 || len(p.Data) != p.Tiles*plane:
-		return nil, fmt.Errorf("the picture has %d tiles of %d x %d pixels, which the tower cannot divide into tokens of %d patches of %d", p.Tiles, p.Width, p.Height, t.pool*t.pool, t.patch)
-	case !t.Fits(p.Size):
-		return nil, fmt.Errorf("the picture has tiles of %d patches, the tower was loaded for %d", t.rowsOf(g), t.rows)
+	if !t.Fits(p.Size) {
+		return nil, fmt.Errorf("the picture has tiles of %d patches, the tower was loaded for %d", t.rowsFor(p.Size), t.rows)
+	}
+	if n := p.Sum(picture.Tile.Values); len(p.Data) != n {
+		return nil, fmt.Errorf("the picture has %d values, and its %d tiles %d", len(p.Data), p.Tiles, n)
 	}
 	width := len(t.outputs) * t.text
-	vectors := make([]float32, p.Tiles*t.tokens(g)*width)
+	vectors := make([]float32, p.Sum(picture.Tile.Tokens)*width)
+	pixels, rest := p.Data, vectors
 	for i := range p.Tiles {
-		if err := t.encodeTile(ctx, g, p.Data[i*plane:][:plane], vectors[i*t.tokens(g)*width:][:t.tokens(g)*width], turn); err != nil {
+		tile := p.Tile(i)
+		if err := t.canRead(tile); err != nil {
 			return nil, err
 		}
+		values, n := tile.Values(), tile.Tokens()*width
+		if err := t.encodeTile(ctx, t.gridOf(tile), pixels[:values], rest[:n], turn); err != nil {
+			return nil, err
+		}
+		pixels, rest = pixels[values:], rest[n:]
 	}
 	return vectors, nil
+}
+
+// canRead returns an error if a tile has a size that t does not read.
+func (t *Tower) canRead(tile picture.Tile) error {
+	g := t.gridOf(tile)
+	switch {
+	case !t.family.varies && (tile.Width != t.side || tile.Height != t.side):
+		return fmt.Errorf("the picture has tiles of %d x %d pixels, the tower reads %d x %d", tile.Width, tile.Height, t.side, t.side)
+	case tile.Width%(t.patch*t.pool) != 0 || tile.Height%(t.patch*t.pool) != 0 || t.tokens(g) != tile.Tokens():
+		return fmt.Errorf("the picture has tiles of %d x %d pixels and %d tokens, which the tower cannot divide into tokens of %d patches of %d", tile.Width, tile.Height, tile.Tokens(), t.pool*t.pool, t.patch)
+	}
+	return nil
 }
 
 // encodeTile sets vectors to those of a tile of planes of red, green and blue.

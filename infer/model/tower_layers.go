@@ -9,7 +9,7 @@ import (
 )
 
 // This file records the layers of vision towers, which all have the shape of a transformer's. What a layer has follows from the
-// tensors of the file: biases, gates, norms of heads or of what is added, limits of values.
+// tensors of the file: biases, gates, norms of heads, norms or factors of what is added, limits of values.
 
 // towerLayers are what the layers of a tower have that their tensors do not tell.
 type towerLayers struct {
@@ -40,6 +40,7 @@ func (o towerLayers) attend(r *towerRecording, prefix string) {
 	}
 	r.Attention(att, r.shared("q", t.dim), t.kv, 0, device.Attention{Heads: t.heads, Scale: scale, Bidirectional: true})
 	r.linear(proj, prefix+"attn_out", att)
+	r.scaleBy(proj, prefix+"ls1")
 	if name := prefix + "attn_post_norm"; r.has(name + ".weight") {
 		r.norm(proj, proj, name, t.dim)
 	}
@@ -67,6 +68,7 @@ func (o towerLayers) feedForward(r *towerRecording, prefix string) {
 		r.activate(wide, device.Tensor{})
 	}
 	r.linear(proj, down, wide)
+	r.scaleBy(proj, prefix+"ls2")
 	if name := prefix + "ffn_post_norm"; r.has(name + ".weight") {
 		r.norm(proj, proj, name, t.dim)
 	}
@@ -91,9 +93,13 @@ func (o towerLayers) project(r *towerRecording, prefix string) {
 		r.linear(v, prefix+"attn_v", n)
 	}
 	head := t.dim / t.heads
-	if r.has(prefix + "attn_q_norm.weight") {
-		r.norm(q, q, prefix+"attn_q_norm", head)
-		r.norm(k, k, prefix+"attn_k_norm", head)
+	if w, err := r.f.Tensor(prefix + "attn_q_norm.weight"); err == nil {
+		width := head
+		if w.Elements() == t.dim {
+			width = t.dim // one norm over all heads
+		}
+		r.norm(q, q, prefix+"attn_q_norm", width)
+		r.norm(k, k, prefix+"attn_k_norm", width)
 	}
 	if o.normValues {
 		r.unweighted(v, v, head)
@@ -104,6 +110,13 @@ func (o towerLayers) project(r *towerRecording, prefix string) {
 	}
 	r.StoreKV(t.kv, 0, k, v)
 	r.Results = append(r.Results, q)
+}
+
+// scaleBy records the product of each row of x with the factors called name, if the file has them.
+func (r *towerRecording) scaleBy(x device.Tensor, name string) {
+	if r.has(name + ".weight") {
+		r.Multiply(x, r.vector(name+".weight", x.Cols))
+	}
 }
 
 // activate records x = a(x), or a(x) · up unless up is none.
@@ -183,7 +196,7 @@ func (r *towerRecording) clampInPlace(name string, x device.Tensor) {
 		if math.IsInf(float64(limit), -1) {
 			continue // no limit
 		}
-		// sign · x = limit + max(sign · x - limit, 0). The maximum is SiLU with a factor f before and 1/f behind it, which differs
+		// sign · x = limit + max(sign · x - limit, 0). The maximum is SiLU with a factor f before and 1/f after it, which differs
 		// by less than 0.28/f.
 		const f = 1 << 24
 		r.Scale(x, sign, 0)

@@ -20,10 +20,10 @@ func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("architecture %.80q is not supported%s; docs/models.md lists those that are", e.Architecture, nearest)
 }
 
-// Companion is the architecture of files (mmproj) with which the model beside them reads pictures.
+// Companion is the architecture of files (mmproj) with which the model next to them reads pictures.
 const Companion = "clip"
 
-var errCompanion = errors.New("this file is not a model: the model beside it reads pictures with it; choose that model")
+var errCompanion = errors.New("this file is not a model: the model next to it reads pictures with it; choose that model")
 
 // CheckArchitecture returns nil if name is a supported value of general.architecture. Its error is an *UnsupportedError, but for
 // Companion.

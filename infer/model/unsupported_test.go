@@ -27,7 +27,7 @@ func TestAnUnsupportedArchitectureIsNamedWithTheNearestSupportedOne(t *testing.T
 			t.Error(err)
 		}
 	}
-	if err := CheckArchitecture(Companion); err == nil || !strings.Contains(err.Error(), "the model beside it reads pictures") {
+	if err := CheckArchitecture(Companion); err == nil || !strings.Contains(err.Error(), "the model next to it reads pictures") {
 		t.Errorf("a companion file: got %v", err)
 	}
 }

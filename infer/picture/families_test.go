@@ -30,6 +30,8 @@ var published = map[string]map[string]any{
 	"Gemma 3":      {"clip.projector_type": "gemma3", "clip.vision.image_size": uint32(896), "clip.vision.patch_size": uint32(14)},
 	"Gemma 4":      {"clip.vision.projector_type": "gemma4v", "clip.vision.image_size": uint32(224), "clip.vision.patch_size": uint32(16)},
 	"SmolVLM":      {"clip.projector_type": "idefics3", "clip.vision.image_size": uint32(512), "clip.vision.patch_size": uint32(16), "clip.vision.projector.scale_factor": uint32(4), "clip.vision.preproc_image_size": uint32(2048)},
+	"InternVL 3":   {"clip.projector_type": "internvl", "clip.vision.image_size": uint32(448), "clip.vision.patch_size": uint32(14), "clip.vision.projector.scale_factor": uint32(2), "clip.vision.preproc_min_tiles": uint32(1), "clip.vision.preproc_max_tiles": uint32(12)},
+	"LFM2-VL":      {"clip.projector_type": "lfm2", "clip.vision.image_size": uint32(256), "clip.vision.patch_size": uint32(16), "clip.vision.projector.scale_factor": uint32(2)},
 	"LLaVA 1.5":    {"clip.has_llava_projector": true, "clip.vision.image_size": uint32(336), "clip.vision.patch_size": uint32(14)},
 	"Mistral 3.1":  {"clip.projector_type": "pixtral", "clip.vision.image_size": uint32(1540), "clip.vision.patch_size": uint32(14), "clip.vision.spatial_merge_size": uint32(2)},
 	"Pixtral 12B":  {"clip.projector_type": "pixtral", "clip.vision.image_size": uint32(1024), "clip.vision.patch_size": uint32(16)},
@@ -63,6 +65,20 @@ func TestPublishedModelsGetTheirPublishedSizes(t *testing.T) {
 		{"Gemma 4", Options{}, 1024, 768, Size{Tiles: 1, Width: 912, Height: 672, Rows: 14, Columns: 19, Tokens: 266}},
 		{"Gemma 4", Options{MaxTokens: 70}, 1024, 768, Size{Tiles: 1, Width: 432, Height: 336, Rows: 7, Columns: 9, Tokens: 63}},
 		{"SmolVLM", Options{}, 1024, 768, Size{Tiles: 13, TileRows: 3, TileColumns: 4, Width: 512, Height: 512, Rows: 8, Columns: 8, Tokens: 832}},
+		{"InternVL 3", Options{}, 1024, 768, Size{Tiles: 13, TileRows: 3, TileColumns: 4, Width: 448, Height: 448, Rows: 16, Columns: 16, Tokens: 3328}},
+		{"InternVL 3", Options{}, 800, 800, Size{Tiles: 5, TileRows: 2, TileColumns: 2, Width: 448, Height: 448, Rows: 16, Columns: 16, Tokens: 1280}},
+		{"InternVL 3", Options{}, 300, 300, Size{Tiles: 1, Width: 448, Height: 448, Rows: 16, Columns: 16, Tokens: 256}},
+		{"InternVL 3", Options{Within: 1024}, 1024, 500, Size{Tiles: 3, TileRows: 1, TileColumns: 2, Width: 448, Height: 448, Rows: 16, Columns: 16, Tokens: 768}},
+		{"InternVL 3", Options{Within: 256}, 1024, 768, Size{Tiles: 1, Width: 448, Height: 448, Rows: 16, Columns: 16, Tokens: 256}},
+		{"InternVL 3", Options{Within: 1}, 1024, 768, Size{Tiles: 1, Width: 448, Height: 448, Rows: 16, Columns: 16, Tokens: 256}},
+		{"LFM2-VL", Options{}, 640, 480, Size{Tiles: 1, Width: 576, Height: 416, Rows: 13, Columns: 18, Tokens: 234}},
+		{"LFM2-VL", Options{}, 1024, 768, Size{Tiles: 7, TileRows: 2, TileColumns: 3, Width: 512, Height: 512, Rows: 16, Columns: 16, Overview: Tile{576, 416, 13, 18}, Tokens: 1770}},
+		{"LFM2-VL", Options{}, 1024, 1024, Size{Tiles: 5, TileRows: 2, TileColumns: 2, Width: 512, Height: 512, Rows: 16, Columns: 16, Tokens: 1280}},
+		{"LFM2-VL", Options{}, 10, 10, Size{Tiles: 1, Width: 256, Height: 256, Rows: 8, Columns: 8, Tokens: 64}},
+		{"LFM2-VL", Options{MaxTokens: 64, MinTokens: 16}, 1024, 768, Size{Tiles: 7, TileRows: 2, TileColumns: 3, Width: 256, Height: 256, Rows: 8, Columns: 8, Overview: Tile{288, 192, 6, 9}, Tokens: 438}},
+		{"LFM2-VL", Options{Within: 1024}, 1600, 800, Size{Tiles: 3, TileRows: 1, TileColumns: 2, Width: 512, Height: 512, Rows: 16, Columns: 16, Overview: Tile{704, 352, 11, 22}, Tokens: 754}},
+		{"LFM2-VL", Options{Within: 256}, 1024, 768, Size{Tiles: 1, Width: 576, Height: 416, Rows: 13, Columns: 18, Tokens: 234}},
+		{"LFM2-VL", Options{Within: 16}, 1024, 768, Size{Tiles: 1, Width: 128, Height: 96, Rows: 3, Columns: 4, Tokens: 12}},
 		{"LLaVA 1.5", Options{}, 1024, 768, Size{Tiles: 1, Width: 336, Height: 336, Rows: 24, Columns: 24, Tokens: 576}},
 		{"Mistral 3.1", Options{}, 1024, 768, Size{Tiles: 1, Width: 1036, Height: 784, Rows: 28, Columns: 37, Tokens: 1036}},
 		{"Pixtral 12B", Options{}, 1024, 768, Size{Tiles: 1, Width: 1024, Height: 768, Rows: 48, Columns: 64, Tokens: 3072}},
@@ -107,7 +123,8 @@ func TestPicturesOfExtremeSidesArePreparedOrRefusedInWords(t *testing.T) {
 					}
 					continue
 				}
-				if len(out.Data) != 3*out.Tiles*out.Width*out.Height || out.Tokens < 1 || out.Tiles*out.Width*out.Height > maxTowerPixels {
+				// The overview may have another size than the other tiles.
+				if n := out.Sum(Tile.Values); len(out.Data) != n || out.Tokens < 1 || n > 3*maxTowerPixels {
 					t.Errorf("%d x %d: %+v with %d values", side[0], side[1], out.Size, len(out.Data))
 				}
 			}
@@ -165,7 +182,7 @@ func TestUnusableCompanionsAreRefusedByName(t *testing.T) {
 		options Options
 		want    string
 	}{
-		{"an unknown projector", with("Gemma 3", map[string]any{"clip.projector_type": "resampler"}), Options{}, `projector "resampler" is not supported; these are: gemma3, gemma4v, idefics3, mlp, pixtral, qwen2.5vl_merger, qwen2vl_merger, qwen3vl_merger`},
+		{"an unknown projector", with("Gemma 3", map[string]any{"clip.projector_type": "resampler"}), Options{}, `projector "resampler" is not supported; these are: gemma3, gemma4v, idefics3, internvl, lfm2, mlp, pixtral, qwen2.5vl_merger, qwen2vl_merger, qwen3vl_merger`},
 		{"no projector", map[string]any{"a": "b"}, Options{}, "clip.projector_type"},
 		{"a patch of nothing", with("Gemma 3", map[string]any{"clip.vision.patch_size": uint32(0)}), Options{}, "clip.vision.patch_size is 0, and must be from 1 to 16384"},
 		{"a side that patches do not fill", with("Gemma 3", map[string]any{"clip.vision.patch_size": uint32(13)}), Options{}, "896 is no multiple of 52"},
@@ -173,6 +190,8 @@ func TestUnusableCompanionsAreRefusedByName(t *testing.T) {
 		{"two means", with("Gemma 3", map[string]any{"clip.vision.image_mean": []float32{0.5, 0.5}}), Options{}, "clip.vision.image_mean has 2 values"},
 		{"a std of 0", with("Gemma 3", map[string]any{"clip.vision.image_std": []float32{0.5, 0, 0.5}}), Options{}, "clip.vision.image_std"},
 		{"a first size that is too large", with("SmolVLM", map[string]any{"clip.vision.preproc_image_size": uint32(8192)}), Options{}, "must be at most 4096"},
+		{"more least than most tiles", with("InternVL 3", map[string]any{"clip.vision.preproc_min_tiles": uint32(13)}), Options{}, "preproc_min_tiles and preproc_max_tiles are 13 and 12"},
+		{"too many tiles", with("InternVL 3", map[string]any{"clip.vision.preproc_max_tiles": uint32(65)}), Options{}, "at most 64"},
 		{"tiles of LLaVA 1.6", with("LLaVA 1.5", map[string]any{"clip.vision.image_grid_pinpoints": []uint32{336, 672}}), Options{}, "LLaVA 1.6"},
 		{"more least than most tokens", with("Qwen3-VL", nil), Options{MinTokens: 20, MaxTokens: 10}, "least and most tokens are 20 and 10"},
 		{"negative tokens", with("Qwen3-VL", nil), Options{MaxTokens: -1}, "least and most tokens"},

@@ -14,13 +14,13 @@ import (
 )
 
 // Options are limits of a family that a companion file does not hold. Families whose pictures have a fixed size
-// ignore them. 0 stands for the published default.
+// ignore them. 0 means the published default.
 type Options struct {
-	MinTokens int // tokens that a small picture is enlarged to; qwen
-	MaxTokens int // tokens that a large picture is shrunk to; qwen and gemma4
+	MinTokens int // tokens that a small picture is enlarged to; qwen, and lfm2 for a picture that is not cut
+	MaxTokens int // tokens that a large picture is shrunk to; qwen and gemma4, and lfm2 for the overview and for each of the squares
 
-	// Within is how many tokens a picture has at most where a family can shrink it further than it has to: qwen, gemma4, pixtral, and
-	// idefics3, which has one square at least. 0: no further.
+	// Within is how many tokens a picture has at most where a family can shrink it further than it has to: qwen, gemma4, pixtral, lfm2, and
+	// idefics3 and internvl, which have one square at least. 0: no further.
 	Within int
 }
 
@@ -51,13 +51,48 @@ type Size struct {
 	TileRows, TileColumns int // how it is cut; 0 if it is not
 	Width, Height         int // pixels of each tile
 	Rows, Columns         int // tokens of each tile
-	Tokens                int // Tiles * Rows * Columns: rows of the language model that are replaced
+	Overview              Tile
+	Tokens                int // of all tiles: rows of the language model that are replaced
+}
+
+// Tile is the size of a picture that the tower reads. The zero value of Size.Overview is the size of the other tiles.
+type Tile struct {
+	Width, Height int // pixels
+	Rows, Columns int // tokens
+}
+
+// Tokens returns how many tokens the tile is.
+func (t Tile) Tokens() int { return t.Rows * t.Columns }
+
+// Values returns how many values the pixels of the tile have.
+func (t Tile) Values() int { return 3 * t.Width * t.Height }
+
+// Tile returns the size of tile i.
+func (s Size) Tile(i int) Tile {
+	if i == s.Tiles-1 && s.Overview != (Tile{}) {
+		return s.Overview
+	}
+	return Tile{s.Width, s.Height, s.Rows, s.Columns}
+}
+
+// TilePixels returns how many pixels the largest tile has.
+func (s Size) TilePixels() int {
+	last := s.Tile(s.Tiles - 1)
+	return max(s.Width*s.Height, last.Width*last.Height)
+}
+
+// Sum returns the sum of what of returns for each tile.
+func (s Size) Sum(of func(Tile) int) (sum int) {
+	for i := range s.Tiles {
+		sum += of(s.Tile(i))
+	}
+	return sum
 }
 
 // Pixels are what a vision tower reads.
 type Pixels struct {
 	Size
-	Data []float32 // [Tiles][3][Height][Width]: planes of red, green and blue, rows from the top
+	Data []float32 // of each tile [3][Height][Width]: planes of red, green and blue, rows from the top
 	Hash [32]byte  // of the pixels, their shape and how they were made: equal pictures have equal hashes
 }
 
@@ -84,6 +119,8 @@ var rules = map[string]func(*parameters, Options) rule{
 	"gemma3":           newGemma3,
 	"gemma4v":          newGemma4,
 	"idefics3":         newIdefics3,
+	"internvl":         newInternVL,
+	"lfm2":             newLFM2,
 	"mlp":              newLLaVA,
 	"pixtral":          newPixtral,
 	"qwen2vl_merger":   newQwen2,
@@ -143,10 +180,10 @@ func (p *Preprocessor) Size(width, height int) (Size, error) {
 	if err != nil {
 		return Size{}, err
 	}
-	if n := s.Tiles * s.Width * s.Height; n > maxTowerPixels {
+	if n := s.Sum(Tile.Values) / 3; n > maxTowerPixels {
 		return Size{}, fmt.Errorf("the picture of %d x %d pixels becomes %s pixels, more than the limit of %s; send one whose sides differ less", width, height, units.Quantity(int64(n)), units.Quantity(maxTowerPixels))
 	}
-	s.Tokens = s.Tiles * s.Rows * s.Columns
+	s.Tokens = s.Sum(Tile.Tokens)
 	return s, nil
 }
 
@@ -162,10 +199,13 @@ func (p *Preprocessor) Prepare(img *Image) (*Pixels, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Pixels{Size: s, Data: make([]float32, 0, 3*s.Tiles*s.Width*s.Height)}
+	out := &Pixels{Size: s, Data: make([]float32, 0, s.Sum(Tile.Values))}
 	hash := sha256.New()
 	hash.Write(p.identity)
 	binary.Write(hash, binary.LittleEndian, []int64{int64(s.Tiles), int64(s.TileRows), int64(s.TileColumns), int64(s.Width), int64(s.Height)})
+	if o := s.Overview; o != (Tile{}) {
+		binary.Write(hash, binary.LittleEndian, []int64{int64(o.Width), int64(o.Height)})
+	}
 	for _, tile := range p.rule.tiles(img, s) {
 		hash.Write(tile.Pix)
 		for c := range 3 {

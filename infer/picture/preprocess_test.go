@@ -21,13 +21,20 @@ type golden struct {
 		PixelValues   struct {
 			Shape         []int
 			File, Resized string
+			Overview      struct { // if it has another size than the other tiles
+				Shape   []int
+				Resized string
+			}
 		} `json:"pixel_values"`
 	}
-	Sizes        [][5]json.RawMessage
+	Sizes        [][]json.RawMessage
+	Refused      [][2]int
 	Preprocessor struct {
 		MaxSoftTokens int `json:"max_soft_tokens"`
 		MergeSize     int `json:"merge_size"`
 		PatchSize     any `json:"patch_size"`
+		MinTokens     int `json:"min_image_tokens"`
+		MaxTokens     int `json:"max_image_tokens"`
 		Size          struct {
 			Longest  int `json:"longest_edge"`
 			Shortest int `json:"shortest_edge"`
@@ -35,13 +42,13 @@ type golden struct {
 	}
 }
 
-var families = []string{"gemma3", "qwen25vl", "qwen3vl", "qwen35vl", "smolvlm", "mistral3", "llava", "gemma4", "gemma4e"}
+var families = []string{"gemma3", "qwen25vl", "qwen3vl", "qwen35vl", "smolvlm", "mistral3", "llava", "gemma4", "gemma4e", "internvl", "lfm2", "qwen2vl"}
 
 // options returns the limits that the golden was made with and its companion file does not hold.
 func (g *golden) options() Options {
 	p := g.Preprocessor
 	if p.MergeSize == 0 {
-		return Options{MaxTokens: p.MaxSoftTokens}
+		return Options{MinTokens: p.MinTokens, MaxTokens: p.MaxSoftTokens + p.MaxTokens}
 	}
 	side := p.MergeSize * int(p.PatchSize.(float64))
 	return Options{MinTokens: p.Size.Shortest / (side * side), MaxTokens: p.Size.Longest / (side * side)}
@@ -50,8 +57,8 @@ func (g *golden) options() Options {
 func openFamily(t *testing.T, family string) (*golden, *Preprocessor) {
 	t.Helper()
 	var g golden
-	readJSON(t, fixtures.Path(t, "images", family, "golden.json"), &g)
-	file, err := gguf.Open(fixtures.Path(t, "images", family, "mmproj.gguf"))
+	readJSON(t, fixtures.Images(t, family, "golden.json"), &g)
+	file, err := gguf.Open(fixtures.Images(t, family, "mmproj.gguf"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,12 +70,18 @@ func openFamily(t *testing.T, family string) (*golden, *Preprocessor) {
 	return &g, p
 }
 
-// shape returns the shape as the goldens write it: without tiles where the family never cuts.
-func (s Size) shape(tiled bool) []int {
-	if tiled {
-		return []int{s.Tiles, 3, s.Height, s.Width}
+// shapes returns the shape of the tiles as the goldens write it, without their number where the family never cuts, and that of an overview
+// of another size.
+func (s Size) shapes(tiled bool) (shape, overview []int) {
+	tiles := s.Tiles
+	if o := s.Overview; o != (Tile{}) {
+		tiles--
+		overview = []int{3, o.Height, o.Width}
 	}
-	return []int{3, s.Height, s.Width}
+	if tiled {
+		return []int{tiles, 3, s.Height, s.Width}, overview
+	}
+	return []int{3, s.Height, s.Width}, overview
 }
 
 func TestPreparedPixelsAreTheReferences(t *testing.T) {
@@ -77,14 +90,15 @@ func TestPreparedPixelsAreTheReferences(t *testing.T) {
 			g, p := openFamily(t, family)
 			passed := 0
 			for _, c := range g.Pictures {
-				img := decoded(t, fixtures.Path(t, "images", family, c.File))
+				img := decoded(t, fixtures.Images(t, family, c.File))
 				got, err := p.Prepare(img)
 				if err != nil {
 					t.Errorf("%s: %v", c.File, err)
 					continue
 				}
-				if shape := got.shape(len(c.PixelValues.Shape) == 4); !slices.Equal(shape, c.PixelValues.Shape) || got.Tokens != c.Tokens {
-					t.Errorf("%s: shape %v and %d tokens, want %v and %d", c.File, shape, got.Tokens, c.PixelValues.Shape, c.Tokens)
+				v := c.PixelValues
+				if shape, overview := got.shapes(len(v.Shape) == 4); !slices.Equal(shape, v.Shape) || !slices.Equal(overview, v.Overview.Shape) || got.Tokens != c.Tokens {
+					t.Errorf("%s: shapes %v and %v and %d tokens, want %v, %v and %d", c.File, shape, overview, got.Tokens, v.Shape, v.Overview.Shape, c.Tokens)
 					continue
 				}
 				resized := p.rule.tiles(img, got.Size)
@@ -92,7 +106,10 @@ func TestPreparedPixelsAreTheReferences(t *testing.T) {
 				for _, r := range resized {
 					pix = append(pix, r.Pix...)
 				}
-				want := decoded(t, fixtures.Path(t, "images", family, c.PixelValues.Resized)).Pix
+				want := decoded(t, fixtures.Images(t, family, v.Resized)).Pix
+				if v.Overview.Resized != "" {
+					want = append(want, decoded(t, fixtures.Images(t, family, v.Overview.Resized)).Pix...)
+				}
 				tolerance := 0
 				if filepath.Ext(c.File) == ".jpg" {
 					tolerance = 3 // two levels of the inverse transforms, which differ between decoders, and the overshoot of the filters
@@ -101,7 +118,7 @@ func TestPreparedPixelsAreTheReferences(t *testing.T) {
 					t.Errorf("%s: resized values differ by %d", c.File, d)
 					continue
 				}
-				if c.PixelValues.File != "" && !equalFloats(t, got.Data, readFile(t, fixtures.Path(t, "images", family, c.PixelValues.File))) {
+				if v.File != "" && !equalFloats(t, got.Data, readFile(t, fixtures.Images(t, family, v.File))) {
 					continue
 				}
 				passed++
@@ -141,21 +158,27 @@ func TestSizesAreTheReferences(t *testing.T) {
 			passed := 0
 			for _, c := range g.Sizes {
 				var width, height, tokens int
-				var shape []int
-				for i, into := range []any{&width, &height, &shape, &tokens} {
-					if err := json.Unmarshal(c[i], into); err != nil {
+				var shape, overview []int
+				into := []any{&width, &height, &shape, &tokens, new(int), &overview}
+				for i, value := range c {
+					if err := json.Unmarshal(value, into[i]); err != nil {
 						t.Fatalf("%s: %v", c, err)
 					}
 				}
 				s, err := p.Size(width, height)
-				if got := s.shape(len(shape) == 4); err != nil || !slices.Equal(got, shape) || s.Tokens != tokens {
-					t.Errorf("%d x %d: shape %v and %d tokens, error %v; want %v and %d", width, height, got, s.Tokens, err, shape, tokens)
+				if got, gotOverview := s.shapes(len(shape) == 4); err != nil || !slices.Equal(got, shape) || !slices.Equal(gotOverview, overview) || s.Tokens != tokens {
+					t.Errorf("%d x %d: shapes %v and %v and %d tokens, error %v; want %v, %v and %d", width, height, got, gotOverview, s.Tokens, err, shape, overview, tokens)
 					continue
 				}
 				if s.Tokens > p.Most() {
 					t.Errorf("%d x %d: %d tokens, more than the most, %d", width, height, s.Tokens, p.Most())
 				}
 				passed++
+			}
+			for _, side := range g.Refused {
+				if s, err := p.Size(side[0], side[1]); err == nil {
+					t.Errorf("%d x %d: %d tokens, and the reference refuses it", side[0], side[1], s.Tokens)
+				}
 			}
 			fixtures.Row(t, "sizes of pictures", "images/"+family, passed, len(g.Sizes))
 		})

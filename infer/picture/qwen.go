@@ -36,21 +36,7 @@ func (q qwen) size(width, height int) (Size, error) {
 	if max(width, height) > qwenMaxRatio*min(width, height) {
 		return Size{}, fmt.Errorf("a side of the picture of %d x %d pixels is more than %d times the other; cut it", width, height, qwenMaxRatio)
 	}
-	f := float64(q.step)
-	scaled := func(side int, by float64, round func(float64) float64) int {
-		return int(round(float64(side)*by/f)) * q.step
-	}
-	w, h := scaled(width, 1, math.RoundToEven), scaled(height, 1, math.RoundToEven)
-	area := float64(width) * float64(height)
-	switch {
-	case w*h > q.max:
-		beta := math.Sqrt(area / float64(q.max))
-		shrunk := func(side int) int { return max(q.step, int(math.Floor(float64(side)/beta/f))*q.step) }
-		w, h = shrunk(width), shrunk(height)
-	case w*h < q.min:
-		beta := math.Sqrt(float64(q.min) / area)
-		w, h = scaled(width, beta, math.Ceil), scaled(height, beta, math.Ceil)
-	}
+	w, h := fitted(width, height, q.step, 0, q.min, q.max)
 	return Size{Tiles: 1, Width: w, Height: h, Rows: h / q.step, Columns: w / q.step}, nil
 }
 
@@ -58,4 +44,25 @@ func (q qwen) most() int { return q.max / (q.step * q.step) }
 
 func (q qwen) tiles(img *Image, s Size) []*Image {
 	return []*Image{resize(img, s.Width, s.Height, bicubic)}
+}
+
+// fitted returns the size of a picture each of whose sides is the nearest multiple of step, and not below least. If that is outside the
+// limits in pixels, it is one within them that keeps the ratio nearly.
+func fitted(width, height, step, least, fewest, most int) (w, h int) {
+	f := float64(step)
+	scaled := func(side int, by float64, round func(float64) float64) int {
+		return int(round(float64(side)*by/f)) * step
+	}
+	w, h = max(least, scaled(width, 1, math.RoundToEven)), max(least, scaled(height, 1, math.RoundToEven))
+	area := float64(width) * float64(height)
+	switch {
+	case w*h > most:
+		beta := math.Sqrt(area / float64(most))
+		shrunk := func(side int) int { return max(step, int(math.Floor(float64(side)/beta/f))*step) }
+		w, h = shrunk(width), shrunk(height)
+	case w*h < fewest:
+		beta := math.Sqrt(float64(fewest) / area)
+		w, h = scaled(width, beta, math.Ceil), scaled(height, beta, math.Ceil)
+	}
+	return w, h
 }

@@ -53,7 +53,7 @@ func stillWebP(size, chunks []byte) []byte {
 	return file
 }
 
-// onCanvas returns the header of the canvas on which a frame stands.
+// onCanvas returns the header of the canvas on which a frame is drawn.
 func (f webpFrame) onCanvas(h header) (header, error) {
 	if !f.animated {
 		return h, nil

@@ -3,7 +3,6 @@ package placement
 import (
 	"cmp"
 	"fmt"
-	"strconv"
 
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
@@ -14,19 +13,19 @@ import (
 // Shape is the data of a model that determine how much memory it takes. It is read from a file's
 // header.
 type Shape struct {
-	config  model.Config
-	weights int64 // bytes of all tensors
-	parts   model.Parts
-	types   Types
-	reads   int64 // bytes of weights that are read for a token
-	experts int64 // of them, those of experts
-	beside  int64 // bytes that its companion file needs next to it
+	config    model.Config
+	weights   int64 // bytes of all tensors
+	parts     model.Parts
+	types     Types
+	reads     int64 // bytes of weights that are read for a token
+	experts   int64 // of them, those of experts
+	companion int64 // bytes that its companion file needs next to it
 }
 
 // WithCompanion returns the shape of the same model with a companion file that needs bytes on the same device.
 func (s *Shape) WithCompanion(bytes int64) *Shape {
 	with := *s
-	with.beside = bytes
+	with.companion = bytes
 	return &with
 }
 
@@ -205,18 +204,18 @@ func (s *Shape) placeWith(m Machine, cache device.CacheType) (f Fit, plan Plan, 
 	}
 	f = Fit{Trained: p.context, Whole: takes(p.context)}
 	plan, err := Place(sizes, devices, limits)
-	if s.beside > 0 && err == nil && len(plan.Stages) == 1 && devices[0].Memory > s.beside { // as the engine: one that fits on a device takes no other
+	if s.companion > 0 && err == nil && len(plan.Stages) == 1 && devices[0].Memory > s.companion { // as the engine: one that fits on a device takes no other
 		free := devices[0].Memory
-		devices[0].Memory -= s.beside
+		devices[0].Memory -= s.companion
 		if with, short := Place(sizes, devices, limits); short == nil && len(with.Stages) == 1 && with.Stages[0].Device == plan.Stages[0].Device {
 			plan = with
-			takes = func(context int) int64 { return p.with(alone, blocksFor(context)) + s.beside }
-			f.Whole += s.beside
+			takes = func(context int) int64 { return p.with(alone, blocksFor(context)) + s.companion }
+			f.Whole += s.companion
 			f.Pictures = nameOf(m.Devices[0])
 		}
 		devices[0].Memory = free
 	}
-	if s.beside > 0 && err == nil && f.Pictures == "" {
+	if s.companion > 0 && err == nil && f.Pictures == "" {
 		f.Pictures = nameOf(device.Info{})
 		if len(plan.Stages) > 1 || devices[0].Memory == 0 {
 			f.Pictures = nameOf(m.Devices[0])
@@ -266,36 +265,27 @@ func (f Fit) needs() string {
 	if f.Needs > f.Free {
 		return units.ByteSize(f.Needs)
 	}
-	return fmt.Sprintf("%s beside %s that stay free for the rest of the program", units.ByteSize(f.Needs), units.ByteSize(Spare))
+	return fmt.Sprintf("%s in addition to %s that stay free for the rest of the program", units.ByteSize(f.Needs), units.ByteSize(Spare))
 }
 
 func (f Fit) memory() string {
 	switch {
 	case f.Free == 0:
-		return fmt.Sprintf("takes %s with a context of %s; how much memory is free is not known", units.ByteSize(f.Whole), thousands(f.Trained))
+		return fmt.Sprintf("takes %s with a context of %s; how much memory is free is not known", units.ByteSize(f.Whole), units.Count(f.Trained))
 	case f.InFile:
 		return fmt.Sprintf("fits only with weights that stay in the file, which is slower: copies of them and a context of %s need %s, and %s are free",
-			thousands(f.Context), units.ByteSize(f.Needs), units.ByteSize(f.Free))
+			units.Count(f.Context), units.ByteSize(f.Needs), units.ByteSize(f.Free))
 	case f.Context == f.Trained:
-		return fmt.Sprintf("fits with a context of %s: %s of the %s that are free", thousands(f.Context), units.ByteSize(f.Needs), units.ByteSize(f.Free))
+		return fmt.Sprintf("fits with a context of %s: %s of the %s that are free", units.Count(f.Context), units.ByteSize(f.Needs), units.ByteSize(f.Free))
 	case f.Context == 0 && f.Trained <= shortestContext:
 		return fmt.Sprintf("does not fit: it needs %s, and %s are free", f.needs(), units.ByteSize(f.Free))
 	case f.Context == 0:
 		return fmt.Sprintf("does not fit: a context of %s needs %s, one of %s needs %s, and %s are free",
-			thousands(shortestContext), f.needs(), thousands(f.Trained), units.ByteSize(f.Whole), units.ByteSize(f.Free))
+			units.Count(shortestContext), f.needs(), units.Count(f.Trained), units.ByteSize(f.Whole), units.ByteSize(f.Free))
 	}
-	more := fmt.Sprintf("%s would need %s", thousands(f.Trained), units.ByteSize(f.Whole))
+	more := fmt.Sprintf("%s would need %s", units.Count(f.Trained), units.ByteSize(f.Whole))
 	if f.Whole+Spare <= f.Free {
 		more = fmt.Sprintf("--ctx %d would take %s, and leave less to other programs", f.Trained, units.ByteSize(f.Whole))
 	}
-	return fmt.Sprintf("fits with a context of %s: %s of the %s that are free; %s", thousands(f.Context), units.ByteSize(f.Needs), units.ByteSize(f.Free), more)
-}
-
-// thousands formats a count with commas.
-func thousands(n int) string {
-	digits := strconv.Itoa(n)
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
+	return fmt.Sprintf("fits with a context of %s: %s of the %s that are free; %s", units.Count(f.Context), units.ByteSize(f.Needs), units.ByteSize(f.Free), more)
 }

@@ -343,7 +343,7 @@ func (p *placer) whole(i int) (Plan, error) {
 	d := p.devices[i]
 	n, least := p.need(d, 0, p.layers()), p.least(shortestContext)
 	if total := p.with(n, least) + spare(d); d.Memory > 0 && total > d.Memory {
-		return Plan{}, &Error{fmt.Sprintf("the model needs %s (weights %s, KV cache for %d positions %s, scratch and reserve %s), %s are free; use a smaller model%s",
+		return Plan{}, &Error{fmt.Sprintf("the model needs %s (weights %s, KV cache for %d positions %s, scratch and reserve %s), %s are free; %s",
 			units.ByteSize(total), units.ByteSize(d.Weights), p.positions(least), units.ByteSize(p.cache(n, least)), units.ByteSize(d.Scratch+p.stateBytes(0, p.layers())+spare(d)), units.ByteSize(d.Memory), p.shorter())}
 	}
 	plan := p.plan([]Stage{{i, p.layers()}}, least)
@@ -426,7 +426,7 @@ func (p *placer) divide(n int) (plan Plan, fits bool, err error) {
 	}
 	d := p.devices[host]
 	if total := p.with(p.need(d, 0, left), least) + spare(d); d.Memory > 0 && total > d.Memory {
-		return Plan{}, false, &Error{fmt.Sprintf("where %s the others need %s of main memory, %s are free; use a smaller model%s",
+		return Plan{}, false, &Error{fmt.Sprintf("where %s the others need %s of main memory, %s are free; %s",
 			p.shares(stages), units.ByteSize(total), units.ByteSize(d.Memory), p.shorter())}
 	}
 	plan = p.plan(slices.Insert(slices.Clone(stages), 0, Stage{host, left}), least)
@@ -599,15 +599,15 @@ func (p *placer) free(n int) string {
 func (p *placer) tooLarge(n int) error {
 	d := p.devices[0]
 	least := p.least(CommonContext)
-	return &Error{fmt.Sprintf("the model needs %s with a context of %d, more than %d devices hold together: %s; use a smaller model%s",
+	return &Error{fmt.Sprintf("the model needs %s with a context of %d, more than %d devices hold together: %s; %s",
 		units.ByteSize(p.with(p.need(d, 0, p.layers()), least)), p.positions(least), n, p.free(n), p.shorter())}
 }
 
 func (p *placer) shorter() string {
 	if p.limits.Context > shortestContext {
-		return " or a shorter --ctx"
+		return "use a smaller model or a shorter --ctx"
 	}
-	return ""
+	return "use a smaller model"
 }
 
 func blocksFor(positions int) int64 {

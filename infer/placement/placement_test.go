@@ -86,6 +86,27 @@ func TestAModelOnOneDeviceGetsTheContextThatFits(t *testing.T) {
 	}
 }
 
+func TestARefusalAddsUpWhatTakesTheMemory(t *testing.T) {
+	const million = 1_000_000
+	d := Device{Info: device.Info{Memory: 1000 * million, Dedicated: true}, Weights: 600 * million, Scratch: 100 * million}
+	for _, tt := range []struct {
+		name  string
+		state int64
+		block int64
+		want  string
+	}{
+		{"a cache counts", 0, 25 * million, "1.1 GB (weights 600 MB, KV cache for 512 positions 400 MB, scratch and reserve 100 MB)"},
+		{"recurrent state counts as scratch", 50 * million, 10 * million, "1.1 GB (weights 600 MB, KV cache for 512 positions 160 MB, scratch and reserve 300 MB)"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Place(Model{Context: 512, Cache: []int64{tt.block}, State: []int64{tt.state}}, []Device{d}, Limits{Answers: 1})
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %s", err, tt.want)
+			}
+		})
+	}
+}
+
 func TestADedicatedDeviceGivesNearlyAllItHasToTheCache(t *testing.T) {
 	d := Device{Info: device.Info{Memory: gb + scratch1B + 2*gb, Dedicated: true}, Weights: gb, Scratch: scratch1B}
 	for _, c := range []struct {

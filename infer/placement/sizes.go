@@ -134,7 +134,7 @@ func DeviceOf(f *gguf.File, c model.Config, dev device.Device, cache device.Cach
 	}
 	const few, many = 64, 64 << 10 // blocks; in between, a device may round
 	work := func(blocks int) int64 {
-		return c.WorkBytes(dev, model.Options{CacheType: cache, Blocks: blocks, MaxRows: s.Rows, MaxOut: s.Logits})
+		return c.WorkBytes(dev, model.Options{CacheType: cache, Blocks: blocks, MaxRows: s.Rows, MaxOut: s.Logits, Prompts: true})
 	}
 	least, most := work(few), work(many)
 	d.Scratch = s.Scratch(c) + least

@@ -46,7 +46,7 @@ func (d *Device) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	return int64(rows) * int64(t.RowBytes(cols)), nil
 }
 
-// WorkBytes returns 0: programs need no memory beside their tensors.
+// WorkBytes returns 0: programs need no memory besides their tensors.
 func (d *Device) WorkBytes(...*device.Program) int64 { return 0 }
 
 func (d *Device) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, error) {

@@ -37,7 +37,7 @@ func (r *argumentsReader) step(p *Parser, b byte) verdict {
 	return verdict
 }
 
-// object returns the buffered arguments as an object; false if they are none.
+// object returns the buffered arguments as an object; false if they are not one.
 func (r *argumentsReader) object() (string, bool) {
 	text := string(r.buffer)
 	if len(r.buffer) == 0 || text == "null" {

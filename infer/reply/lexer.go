@@ -7,7 +7,7 @@ type role int
 
 const (
 	opensCall  role = iota
-	wrapsCalls      // stands before the first of several calls; text if none follows
+	wrapsCalls      // precedes the first of several calls; text if none follows
 	closesCall      // text anywhere else than after a call
 	ignored         // never emitted
 	opensFrame      // opens the content, up to close; text anywhere else

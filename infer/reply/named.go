@@ -46,12 +46,12 @@ type nameFormat struct {
 	idMark   string // between name and id
 	argsMark string // before the arguments
 	brace    bool   // the arguments may begin without argsMark
-	fenced   bool   // argsMark may be followed by the name and a code fence; then a type stands before it
+	fenced   bool   // argsMark may be followed by the name and a code fence; then a type precedes it
 	numbered bool   // the name is functions.NAME:NUMBER, which is also the id
 	content  string // the name of messages that are content, not calls
 }
 
-// namedCall reads a call whose name stands before its arguments.
+// namedCall reads a call whose name precedes its arguments.
 type namedCall struct {
 	nameFormat
 	name, id []byte

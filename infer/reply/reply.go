@@ -168,7 +168,7 @@ type Parser struct {
 	header       []byte // of a harmony message
 	hasContent   bool
 	hasReasoning bool
-	newMessage   bool // a new harmony message has begun, which is separated from the last one
+	newMessage   bool // a new harmony message has started, which is separated from the last one
 }
 
 // callBuffer is a CallDelta whose arguments are being appended.

@@ -12,7 +12,7 @@ func (p *pool) needSums() {
 	}
 }
 
-// probability returns that of a token among the candidates; 0: it is none of them; -1: it was not
+// probability returns that of a token among the candidates; 0: it is not among them; -1: it was not
 // stored. It does not change the pool.
 func (p *pool) probability(id int32) float64 {
 	for i := range p.head {

@@ -53,7 +53,7 @@ func (d *distribution) entropy() float64 {
 	return math.Max(0, (math.Log(d.mass)-d.dot/d.mass)/math.Ln2)
 }
 
-// maskedLogProb stands for the logarithm of 0, as in the OpenAI API.
+// maskedLogProb replaces the logarithm of 0, as in the OpenAI API.
 const maskedLogProb = -9999
 
 func (d *distribution) logProb(logit float32) float64 {

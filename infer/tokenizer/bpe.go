@@ -59,7 +59,7 @@ func loadBytePair(t *Tokenizer, md Metadata) error {
 }
 
 // allowMerge records in canMerge the two bytes that touch when left and right are joined.
-// A token with a rune that stands for no byte is skipped: text never becomes one.
+// A token with a rune that encodes no byte is skipped: text never becomes one.
 func (m *bytePair) allowMerge(left, right string) {
 	last, _ := utf8.DecodeLastRuneInString(left)
 	first, _ := utf8.DecodeRuneInString(right)
@@ -120,7 +120,7 @@ var runeBytes = func() map[rune]byte {
 	return m
 }()
 
-// byteText returns the bytes of a token written in byteRunes. Other runes are kept.
+// byteText returns the bytes of a token written in byteRunes. Other runes are unchanged.
 func byteText(token string) string {
 	var b strings.Builder
 	for i, r := range token {

@@ -31,9 +31,9 @@ func (p *Pair) add(id int32) {
 }
 
 // Frame returns how many tokens of a pair are not the document's, and how many of these are after it.
-func (p *Pair) Frame() (tokens, behind int) {
-	behind = p.t.Suffixes()
-	return len(p.start) + behind, behind
+func (p *Pair) Frame() (tokens, suffix int) {
+	suffix = p.t.Suffixes()
+	return len(p.start) + suffix, suffix
 }
 
 // Encode returns the token ids of the pair with document. The only error is that of ctx.

@@ -15,7 +15,7 @@
 //   - User-defined tokens are texts that always become one token; they are recognised
 //     before any other. Those written like a control token, such as <|user|>, are also
 //     recognised in parsed text only.
-//   - Byte tokens stand for a single byte that no other token covers.
+//   - Byte tokens encode a single byte that no other token covers.
 //
 // A Tokenizer is immutable and safe for concurrent use.
 package tokenizer

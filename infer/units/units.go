@@ -11,6 +11,15 @@ import (
 // ByteSize formats n bytes with a decimal unit: 1 kB is 1,000 bytes.
 func ByteSize(n int64) string { return scaled(n, " B", " kB", " MB", " GB", " TB") }
 
+// Count formats n, which is not negative, with commas between groups of three digits: 8,192.
+func Count(n int) string {
+	digits := strconv.Itoa(n)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
 // Quantity formats a number in thousands, millions and so on: 14.2 M.
 func Quantity(n int64) string { return scaled(n, "", " K", " M", " B", " T") }
 

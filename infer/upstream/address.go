@@ -29,7 +29,7 @@ func ParseAddress(text string) (Address, error) {
 	return Address{Base: strings.TrimRight(base, "/"), Host: u.Host}, nil
 }
 
-// Private reports whether nobody can read what is sent to the server: it is encrypted, or does not leave this
+// Private reports whether no one can read what is sent to the server: it is encrypted, or does not leave this
 // machine.
 func (a Address) Private() bool {
 	u, err := url.Parse(a.Base)

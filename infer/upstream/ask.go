@@ -27,7 +27,7 @@ type kind struct {
 	strict       bool             // it refuses fields that it does not know
 	how          string           // how that was found; empty: it could not be asked
 
-	lacks map[string]string // as in infer.Upstream; nobody changes it
+	lacks map[string]string // as in infer.Upstream; read-only
 }
 
 func (k *kind) has(fields ...string) bool {

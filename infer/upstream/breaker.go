@@ -34,7 +34,7 @@ func (b *breaker) begin() int64 {
 	return b.requests
 }
 
-// accept notes that the server has begun to answer a request: others may go there too. The next failure is one too
+// accept notes that the server has started to answer a request: others may go there too. The next failure is one too
 // many again until an answer is complete, because a server can accept all requests and complete none.
 func (b *breaker) accept() {
 	b.trial, b.failures = 0, min(b.failures, maxFailures-1)

@@ -60,7 +60,7 @@ const slack = 2
 
 // reserve chooses the server for a request and counts the request there; number is that of the request in the server's
 // breaker. key is that of its conversation, or 0. Servers in tried are left out, and those that are taken for dead, unless
-// there is no other one and last is set: nobody knows whether the next try fails too. nil: there is none.
+// there is no other one and last is set: whether the next try fails too is not known. nil: there is none.
 func (r *Router) reserve(m *model, key uint64, tried []*server, last bool) (s *server, number int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -28,7 +28,7 @@ type failure struct {
 	broken bool // the server is to blame: the breaker counts it
 	gone   bool // no connection could be made, or it broke
 
-	unreached bool          // no connection could be made: nothing is there
+	unreached bool          // no connection could be made: no server listens
 	mute      bool          // nothing in it is of an engine: a connection that broke before a token, or an error that only a balancer writes
 	breach    bool          // the server does not keep to its protocol
 	busy      bool          // the server says that it has too much to do

@@ -92,7 +92,7 @@ func (s *server) cannot(k *kind, r *infer.Request) error {
 	case len(r.Follow) > 0:
 		return refuse("follow", "follow tokens")
 	case len(r.BannedEnds) > 0:
-		return refuse("banned_ends", "go on behind the end of an answer")
+		return refuse("banned_ends", "go on after the end of an answer")
 	case len(r.BannedStrings) > 0:
 		return refuse("banned_strings", "ban strings")
 	case r.ReasoningBudget != nil:
@@ -108,7 +108,7 @@ func (s *server) cannot(k *kind, r *infer.Request) error {
 	case len(r.Tools) > 0 && !k.has("tools"):
 		return refuse("tools", "call tools")
 	case r.IgnoreEOS && !k.has("ignore_eos"):
-		return refuse("ignore_eos", "go on behind the end of an answer")
+		return refuse("ignore_eos", "go on after the end of an answer")
 	case r.Continue && !k.has("continues", "continue_final_message"):
 		return refuse("continue", "continue an answer")
 	case r.Alternatives > 0 && !k.has("top_logprobs"):

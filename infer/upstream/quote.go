@@ -39,7 +39,7 @@ func (s *server) said(text string) string {
 	return said(withoutKey(text[:min(len(text), enough)], s.key))
 }
 
-// short returns a name that the server sent, or nothing if it is none, or has a part of the key.
+// short returns a name that the server sent, or nothing if it is not a name, or has a part of the key.
 func (s *server) short(name string) string {
 	if !isName(name, 64) || withoutKey(name, s.key) != name {
 		return ""
@@ -54,7 +54,7 @@ func isName(text string, limit int) bool { return len(text) <= limit && said(tex
 const leastShown = 8
 
 // withoutKey returns text with "[key]" for the key, and for each part of it of at least half its bytes: servers cut
-// what they quote. Of a key that is no common word, letters of either case count as equal, and it counts as it stands in
+// what they quote. Of a key that is no common word, letters of either case count as equal, and it counts as it is written in
 // addresses and in base64 too.
 func withoutKey(text, key string) string {
 	if key == "" {

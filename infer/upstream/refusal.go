@@ -18,7 +18,7 @@ type engineError struct {
 	formed  bool   // it has the form that engines give it: no balancer wrote it
 }
 
-// webPage stands for the message of an error that is a web page.
+// webPage replaces the message of an error that is a web page.
 const webPage = "a web page"
 
 // readError returns an error in OpenAI's form, or in one of those that engines have instead; of other bodies the text.

@@ -73,7 +73,7 @@ type Options struct {
 	Local   Engine
 	Servers []Address
 	Log     *slog.Logger      // nil: nothing is logged
-	Notice  func(line string) // gets a line when a server begins to answer, or stops; nil: nobody is told
+	Notice  func(line string) // gets a line when a server begins to answer, or stops; nil: none is written
 	Version string            // of this program, for the servers' logs
 
 	CheckEvery time.Duration   // pause between two checks of a server; default 10 s
@@ -356,7 +356,7 @@ func (r *Router) Generate(ctx context.Context, request infer.Request) iter.Seq2[
 	}
 }
 
-// generate sends a request until a server has begun to answer it, or none can.
+// generate sends a request until a server has started to answer it, or none can.
 func (r *Router) generate(ctx context.Context, m *model, request infer.Request, take func(infer.Event) bool) error {
 	if err := request.Validate(); err != nil {
 		return err
@@ -384,7 +384,7 @@ func (r *Router) generate(ctx context.Context, m *model, request infer.Request, 
 	})
 }
 
-// attempt has f make a request to a server of m: to another one, or once more, until it succeeds, has begun to give its
+// attempt has f make a request to a server of m: to another one, or once more, until it succeeds, has started to give its
 // result, or none can. key is that of the request's conversation; 0: it belongs to none. The context of f ends when its server
 // is taken for dead while another one can answer, until f has called stay, which returns false if that has happened.
 func (r *Router) attempt(ctx context.Context, m *model, key uint64, f func(ctx context.Context, s *server, stay func() bool) (started bool, err error)) error {
@@ -440,7 +440,7 @@ func (r *Router) attempt(ctx context.Context, m *model, key uint64, f func(ctx c
 // errLeft ends a request that goes to another server.
 var errLeft = errors.New("the server is taken for dead")
 
-// askOne has f make a request to s. One that s has not begun to answer when s is taken for dead, because it is frozen or does not
+// askOne has f make a request to s. One that s has not started to answer when s is taken for dead, because it is frozen or does not
 // get to answer checks either, fails at once if another server of m can be asked; tried are those that were asked before.
 func (r *Router) askOne(ctx context.Context, m *model, s *server, number int64, tried []*server, blame bool, f func(ctx context.Context, s *server, stay func() bool) (started bool, err error)) (started bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)

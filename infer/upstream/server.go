@@ -58,7 +58,7 @@ type server struct {
 	stale    bool   // it may be another engine than it said it is
 	silent   int    // checks in a row that failed
 	running  int
-	waiting  map[int64]func() // by the number of a request that has not begun: has it go elsewhere
+	waiting  map[int64]func() // by the number of a request that has not started: has it go elsewhere
 	answers  int64
 	failures int64
 }
@@ -424,7 +424,7 @@ func (s *server) begin() int64 {
 	return s.breaker.begin()
 }
 
-// accept notes that the server has begun to answer.
+// accept notes that the server has started to answer.
 func (s *server) accept() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -148,7 +148,7 @@ func (k *kind) field(s setting) string {
 	return ""
 }
 
-// sent returns the value of a setting as the engine takes it. Engines agree only in that -1 stands for a top_k that
+// sent returns the value of a setting as the engine takes it. Engines agree only in that -1 means a top_k that
 // is off, llama-server has -1 for top_n_sigma too.
 func (k *kind) sent(s setting, p *sample.Params) any {
 	switch {
@@ -160,7 +160,7 @@ func (k *kind) sent(s setting, p *sample.Params) any {
 	return s.value(p)
 }
 
-// seed returns a seed as the engine takes it. llama-server's have 32 bits, of which the largest number stands for
+// seed returns a seed as the engine takes it. llama-server's have 32 bits, of which the largest number means
 // a random one.
 func (k *kind) seed(seed int64) int64 {
 	if k.llama {
@@ -181,7 +181,7 @@ func (c *call) addSettings(k *kind, context int, r *infer.Request) {
 		switch {
 		case field == "":
 			s.off(&c.used)
-		case slices.Contains(r.Unset, s.name): // what the model's maker recommends is there
+		case slices.Contains(r.Unset, s.name): // the engine has what the model's maker recommends
 		case s.on != nil && !s.on(&fitted):
 		default:
 			if value := k.sent(s, &fitted); value != nil {

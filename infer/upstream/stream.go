@@ -377,7 +377,7 @@ func finishReason(name string) infer.FinishReason {
 	return infer.FinishStop
 }
 
-// scores returns the tokens that logprobs lists, without text. If nobody asked for them, they are not looked at.
+// scores returns the tokens that logprobs lists, without text. If the request does not ask for them, they are ignored.
 func (w *writer) scores(logprobs json.RawMessage) (tokens []infer.Token, err error) {
 	if !w.scored || len(logprobs) == 0 {
 		return nil, nil
@@ -494,7 +494,7 @@ func (w *writer) end() error {
 	return nil
 }
 
-// tokens returns a number of tokens that a server sent, or 0 if it is none.
+// tokens returns a number of tokens that a server sent, or 0 if it is not one.
 func tokens(n int) int {
 	if n < 0 || n > math.MaxInt32 {
 		return 0

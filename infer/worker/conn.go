@@ -80,8 +80,8 @@ func (d *dialed) Close() error {
 	return d.Conn.Close()
 }
 
-// cut closes all connections, as the end of the worker would. What the worker has sent and nobody
-// has read yet is lost.
+// cut closes all connections, as the end of the worker would. What the worker has sent and
+// was not read yet is lost.
 func (c *control) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,7 +9,7 @@
 //
 // # What becomes of requests
 //
-// A request whose answer had begun, with its prompt or its tokens, ends with fault.CodeLost; the
+// A request whose answer had started, with its prompt or its tokens, ends with fault.CodeLost; the
 // caller keeps the text so far. One that still waited is sent once more, to the next worker. An
 // input that was being computed, or had no event yet, when a worker ended three times, and was
 // never answered in between, is refused with fault.CodeCrashes for ten minutes.
@@ -474,7 +474,7 @@ func (e *Engine) lost(ctx context.Context, p *process, cut error) error {
 	return &fault.Error{Code: fault.CodeLost, Message: fmt.Sprintf("the engine stopped while it worked on this (%s) and is being restarted. What was written is kept; ask again, or write on from there", p.why())}
 }
 
-// tries is how often a request is sent that no worker has begun to answer.
+// tries is how often a request is sent that no worker has started to answer.
 const tries = 2
 
 // call calls f with the client of the worker, and once more if that ends meanwhile.

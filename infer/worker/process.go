@@ -243,7 +243,7 @@ func (s *stderr) cause() string {
 	return s.crashed
 }
 
-// last returns the lines that are kept.
+// last returns the stored lines.
 func (s *stderr) last() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -33,6 +33,6 @@ for (const [name, settings, why] of [['at temperature 0', { temperature: 0 }, 'a
     }
     const used = run(pool, { ...all, temperature: 1, mirostat: 0 }, ['top_k', 'top_p', 'temperature'])
     strip.say(used.top_k)
-    assert.equal(strip.param.text, 'keeps 2 of 3 (90 %)')
+    assert.equal(strip.param.text, 'keeps 2 (90 %)')
   })
 }

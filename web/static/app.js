@@ -14,6 +14,7 @@ import { Judge } from './judge.js'
 import { Keys } from './keys.js'
 import { Kind } from './kind.js'
 import { KVCache } from './kvcache.js'
+import { t } from './lang.js'
 import { Lessons } from './lessons.js'
 import { Panel } from './panel.js'
 import { Picker } from './picker.js'
@@ -302,11 +303,11 @@ class Page {
       $('[data-stop]').disabled = true
     }
     // The server may have sent its status again before it closed the new connection.
-    showEngine({ ...engine, state: 'lost', state_text: 'not connected', rate: '', queue: 'not known', summary: [engine.name, 'not connected'].filter(Boolean).join(' · ') })
+    showEngine({ ...engine, state: 'lost', state_text: t('not connected'), rate: '', queue: t('not known'), summary: [engine.name, t('not connected')].filter(Boolean).join(' · ') })
   }
 
   refused(error) {
-    this.fail({ ...error, message: `${error.message} This is a new chat.` })
+    this.fail({ ...error, message: t('%s This is a new chat.', error.message) })
     this.bar.hide()
     this.leave(this.kind.temporary) // else what is typed would be stored
   }
@@ -365,8 +366,8 @@ class Page {
     this.kvCache.show(empty || kind.temporary ? '' : link.chat, `${this.engine.saves} ${this.engine.id} ${this.picker.name}`)
     for (const a of $$(`a[href^="${route('/presets')}"]:not([download])`)) a.href = this.presetsAddress()
     this.params.speed(this.speeds.writing[this.picker.name || this.engine.id] ?? 0)
-    if (this.engine.name) this.composer.field.placeholder = kind.raw ? 'Text that the model goes on from' : `Ask ${this.picker.who} something`
-    if (!chat.empty || empty) this.showTitle(chat.title || 'New chat')
+    if (this.engine.name) this.composer.field.placeholder = kind.raw ? t('Text that the model goes on from') : t('Ask %s something', this.picker.who)
+    if (!chat.empty || empty) this.showTitle(chat.title || t('New chat'))
     this.drawn.within()
   }
 

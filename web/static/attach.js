@@ -1,8 +1,9 @@
 // Files attached to a message. Text files, and the text of documents, become part of its text, each in a fence after its
 // name; the messages of the chat show such parts folded. Pictures are sent alongside the text.
 import { route } from './base.js'
-import { bytes, plural } from './format.js'
+import { bytes, count } from './format.js'
 import { copyOf } from './html.js'
+import { t, tn } from './lang.js'
 import { Draft } from './pictures.js'
 import { request } from './request.js'
 
@@ -41,7 +42,7 @@ export function show(el, text) {
 
 const nameOf = file => file.name.replace(/[\r\n]/g, ' ').slice(0, 200)
 
-const facts = file => file.busy ? 'being read' : [file.pages && plural(file.pages, 'page'), bytes(file.size)].filter(Boolean).join(' · ')
+const facts = file => file.busy ? t('being read') : [file.pages && tn(file.pages, '%s page', '%s pages', count(file.pages)), bytes(file.size)].filter(Boolean).join(' · ')
 
 // isDocument reports whether a file begins as PDF, DOCX and older Office files do.
 async function isDocument(file) {
@@ -123,7 +124,7 @@ export class Attachments {
     const dialog = $('#file')
     this.opened = file
     dialog.querySelector('h2').textContent = file.name
-    dialog.querySelector('[data-about]').textContent = `${facts(file)}. This text is what the model gets.`
+    dialog.querySelector('[data-about]').textContent = t('%s. This text is what the model gets.', facts(file))
     dialog.querySelector('pre').textContent = file.text
     dialog.showModal()
   }
@@ -136,8 +137,8 @@ export class Attachments {
     if (this.used + size > most) return // as text it is counted, and what is too long is said
     e.preventDefault()
     this.forgive()
-    let name = 'Pasted text'
-    for (let n = 2; this.files.some(f => f.name === name); n++) name = `Pasted text ${n}`
+    let name = t('Pasted text')
+    for (let n = 2; this.files.some(f => f.name === name); n++) name = t('Pasted text %s', n)
     this.files.push({ name, size, text, plain: true })
     this.draw()
   }
@@ -156,7 +157,7 @@ export class Attachments {
       const reason = this.pictures.takes(file) ? this.pictures.add(file) : await this.refuse(file)
       if (reason) {
         this.refused = true
-        this.on.failed({ title: 'The file was not attached', message: `${file.name} ${reason}` })
+        this.on.failed({ title: t('The file was not attached'), message: `${file.name} ${reason}` })
         break
       }
     }
@@ -166,32 +167,32 @@ export class Attachments {
   // refuse adds a file, or returns why it cannot.
   async refuse(file) {
     if (await isDocument(file).catch(() => false)) return this.read(file)
-    if (this.used + file.size > most) return `has ${bytes(file.size)}: all files of a message can have ${bytes(most)}. Attach the part that matters.`
+    if (this.used + file.size > most) return t('has %s: all files of a message can have %s. Attach the part that matters.', bytes(file.size), bytes(most))
     try {
       const text = new TextDecoder('utf-8', { fatal: true }).decode(await file.arrayBuffer())
       if (/[\0-\x08\x0e-\x1a\x1c-\x1f]/.test(text)) throw new TypeError('control characters')
       this.files.push({ name: nameOf(file), size: file.size, text: text.replace(/\r\n?/g, '\n') })
     } catch (error) {
-      return error instanceof TypeError ? 'is neither a picture, a PDF or DOCX file, nor text in UTF-8. Pictures are PNG, JPEG, WebP, GIF or BMP.' : 'cannot be read. Choose it again.'
+      return error instanceof TypeError ? t('is neither a picture, a PDF or DOCX file, nor text in UTF-8. Pictures are PNG, JPEG, WebP, GIF or BMP.') : t('cannot be read. Choose it again.')
     }
   }
 
   // read has the server make a text of a document and adds that. What it refuses is said when it is known.
   async read(file) {
-    if (file.size > maxDocument) return `has ${bytes(file.size)}: a document can have ${bytes(maxDocument)}. Attach the part that matters.`
+    if (file.size > maxDocument) return t('has %s: a document can have %s. Attach the part that matters.', bytes(file.size), bytes(maxDocument))
     const entry = { name: nameOf(file), size: 0, text: '', plain: true, busy: true }
     this.files.push(entry)
     const refused = message => {
       this.files = this.files.filter(f => f !== entry)
       this.refused = true
-      this.on.failed({ title: `${entry.name} was not attached`, message })
+      this.on.failed({ title: t('%s was not attached', entry.name), message })
       this.draw()
     }
     entry.ready = request(route('/documents'), file, error => refused(error.message)).then(known => {
       if (!known || !this.files.includes(entry)) return
       const size = new Blob([known.text]).size
       if (this.used + size > most) {
-        refused(`${entry.name} has ${bytes(size)} of text: all files of a message can have ${bytes(most)}. Attach the part that matters.`)
+        refused(t('%s has %s of text: all files of a message can have %s. Attach the part that matters.', entry.name, bytes(size), bytes(most)))
         return
       }
       Object.assign(entry, { size, text: known.text, pages: known.pages, busy: false })
@@ -234,7 +235,7 @@ export class Attachments {
       li.querySelector('[data-size]').textContent = facts(file)
       li.querySelector('[data-open]').disabled = Boolean(file.busy)
       if (file.busy) li.setAttribute('aria-busy', 'true')
-      li.querySelector('[data-remove]').setAttribute('aria-label', `Remove ${file.name}`)
+      li.querySelector('[data-remove]').setAttribute('aria-label', t('Remove %s', file.name))
       return li
     }))
   }

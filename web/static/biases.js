@@ -2,11 +2,12 @@
 // a model: other models ignore its bias.
 import { visible } from './format.js'
 import { copyOf } from './html.js'
+import { t } from './lang.js'
 
 // never keeps a token out of an answer; some makes it e² times likelier or less likely.
 export const never = -1000, some = 2
 
-const wordOf = bias => bias <= never ? 'never' : bias < 0 ? 'less likely' : 'more likely'
+const wordOf = bias => bias <= never ? t('never') : bias < 0 ? t('less likely') : t('more likely')
 const same = (a, b) => a.id === b.id && a.model === b.model
 
 export class Biases {
@@ -60,9 +61,9 @@ export class Biases {
       el.querySelector('code').textContent = name
       el.querySelector('span').textContent = word
       el.classList.toggle('idle', Boolean(this.model) && this.model !== token.model)
-      el.title = `Token ${token.id} of ${token.model}, which other models ignore`
+      el.title = t('Token %s of %s, which other models ignore', token.id, token.model)
       const button = el.querySelector('button')
-      button.setAttribute('aria-label', `${name} ${word}: remove`)
+      button.setAttribute('aria-label', t('%s %s: remove', name, word))
       button.addEventListener('click', () => {
         this.give(token, 0)
         ;(this.rows.querySelector('button') ?? this.el.closest('details').querySelector('summary')).focus()

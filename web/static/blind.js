@@ -3,6 +3,7 @@
 import { route } from './base.js'
 import { cellStream, hideProblem, showProblem } from './cells.js'
 import { fragment } from './html.js'
+import { t } from './lang.js'
 import { isFirst } from './press.js'
 import { request } from './request.js'
 import './toggle.js'
@@ -38,11 +39,13 @@ function writing(on) {
   if (focused) (on ? stop : votes[0]).focus()
 }
 
+const again = t('Load the page again to see the count.')
+
 // name shows what wrote the answers, and the vote.
 function name({ a, b, vote, chat }) {
   for (const [i, label] of [a, b].entries()) {
     const keep = sides[i].querySelector('[data-keep]')
-    sides[i].querySelector('[data-name]').textContent = label || 'hidden until you vote'
+    sides[i].querySelector('[data-name]').textContent = label || t('hidden until you vote')
     keep.hidden = !vote || !chat
     keep.classList.toggle('primary', vote === 'ab'[i])
   }
@@ -51,7 +54,7 @@ function name({ a, b, vote, chat }) {
     button.setAttribute('aria-pressed', button.dataset.vote === vote)
   }
   next.hidden = !vote || Boolean(field('chat'))
-  $('[data-voted]').textContent = vote ? `A is ${a}, B is ${b}. Load the page again to see the count.` : ''
+  $('[data-voted]').textContent = vote ? `${t('A is %s, B is %s.', a, b)} ${again}` : ''
 }
 
 // An answer that is kept is the chat's.
@@ -98,7 +101,7 @@ async function refresh() {
   const board = page && fragment(page).querySelector('.board')
   if (!board) return
   $('.board').replaceWith(board)
-  $('[data-voted]').textContent = $('[data-voted]').textContent.replace(' Load the page again to see the count.', '')
+  $('[data-voted]').textContent = $('[data-voted]').textContent.replace(` ${again}`, '')
 }
 
 addEventListener('keydown', e => {
@@ -136,7 +139,7 @@ function follow() {
   source = cellStream(route('/blind/events'), takes, {
     opened() { texts = ['', ''] }, // the stream begins with all text
     ended() { writing(false) },
-    gone: 'The server does not have these answers any more.',
+    gone: t('The server does not have these answers any more.'),
   })
 }
 

@@ -1,6 +1,7 @@
 // The candidates of one token, and what the samplers remove of them. The arithmetic is that of the
 // engine's sampler chain, whose order and definitions are in package sample; numbers are 64-bit floats
 // here too.
+import { t } from './lang.js'
 
 // Pool is the candidates that a sampler gets: the likeliest of them, with the sum over all.
 export class Pool {
@@ -115,7 +116,7 @@ const heated = (p, t) => t === 1 ? p : p.complete ? new Pool(p.logits, p.count, 
 export function run(pool, settings, order) {
   const steps = {}
   const greedy = settings.temperature === 0 && settings.dynatemp_range === 0 && order.includes('temperature')
-  const idle = greedy ? 'at temperature 0' : settings.mirostat ? 'with Mirostat' : ''
+  const idle = greedy ? t('Has no effect at temperature 0') : settings.mirostat ? t('Has no effect with Mirostat') : ''
   for (const name of order) {
     let after = pool
     if (name in cuts) after = idle ? pool : cuts[name](pool, settings)

@@ -1,5 +1,7 @@
 // Answers that the server writes side by side, on the pages of blind comparisons and contact sheets: the
 // stream that brings them, what is wrong with it, and errors of requests.
+import { t } from './lang.js'
+
 const $ = q => document.querySelector(q)
 
 export function showProblem({ title, message }) {
@@ -28,7 +30,7 @@ export function cellStream(address, takes, { opened, ended, gone }) {
   source.onmessage = e => { for (const [name, value] of Object.entries(JSON.parse(e.data))) takes[name](value) }
   source.onerror = () => {
     if (source.readyState !== EventSource.CLOSED) {
-      showConnection('The connection is lost. The server goes on writing; trying again.')
+      showConnection(t('The connection is lost. The server goes on writing; trying again.'))
       return
     }
     showConnection(gone)

@@ -2,8 +2,9 @@
 // is complete, its rendered HTML replaces that text within the same frame, without flicker.
 import { show } from './attach.js'
 import { advice } from './context.js'
-import { clock, count, duration, bytes, ordinal, percent, plural, rate, roughly } from './format.js'
+import { clock, count, duration, bytes, figure, inQueue, percent, rate, roughly, tokenCount } from './format.js'
 import { codeBox, copyOf, fragment } from './html.js'
+import { t, tn } from './lang.js'
 import { lookup, reads, timeline } from './pace.js'
 import { list } from './pictures.js'
 import { showReplay } from './receipt.js'
@@ -32,10 +33,12 @@ function open(source) {
 
 const shownCode = text => JSON.stringify(text).slice(1, -1)
 
+const shownChance = p => figure((Math.floor(100 * p) / 100).toFixed(2))
+
 // ending returns a text about how an answer ended, with the probability of the end token.
 function ending([, , text, code], probability) {
   const how = code ? `${text} ${shownCode(code)}` : text
-  return probability ? `${how}, with probability ${(Math.floor(100 * probability) / 100).toFixed(2)}` : how
+  return probability ? t('%s, with probability %s', how, shownChance(probability)) : how
 }
 
 // raised returns the DRY multiplier to try where one did not prevent a repetition.
@@ -64,15 +67,15 @@ class Question extends Turn {
   // address is that of its chat
   constructor(m, address) {
     super('t-question', m)
-    this.el.setAttribute('aria-label', m.author ? `${m.author}, guest` : 'You')
+    this.el.setAttribute('aria-label', m.author ? t('%s, guest', m.author) : t('You'))
     if (m.author) {
       const name = this.el.querySelector('.who b')
       name.textContent = name.title = m.author
       this.el.querySelector('[data-guest]').hidden = false
     }
     if (m.role === 'tool') {
-      this.el.setAttribute('aria-label', 'Result')
-      this.el.querySelector('.who b').textContent = 'Result'
+      this.el.setAttribute('aria-label', t('Result'))
+      this.el.querySelector('.who b').textContent = t('Result')
       this.el.classList.add('result')
     }
     this.pictures = m.pictures ?? []
@@ -128,7 +131,7 @@ class Answer extends Turn {
       clearTimeout(this.waitTimer)
       this.waitBox.hidden = true
     } else this.showWait()
-    this.why(on ? ['warn', 'offline', 'connection lost'] : null)
+    this.why(on ? ['warn', 'offline', t('connection lost')] : null)
   }
 
   busy(on) {
@@ -139,9 +142,9 @@ class Answer extends Turn {
   describe(info) {
     this.info = info
     const speaker = this.el.querySelector('.who b')
-    speaker.textContent = info.name || 'Answer'
+    speaker.textContent = info.name || t('Answer')
     speaker.title = info.name ?? ''
-    this.el.setAttribute('aria-label', `Answer${this.lost ? ', connection lost' : this.running ? ', being written' : ''}`)
+    this.el.setAttribute('aria-label', this.lost ? t('Answer, connection lost') : this.running ? t('Answer, being written') : t('Answer'))
     this.figures(info.tokens, info.timings)
     this.put('seed', info.edited ? '' : String(info.settings.seed))
     this.put('model', info.model)
@@ -166,30 +169,33 @@ class Answer extends Turn {
   }
 
   // figures fills in the line of figures under the answer and its details.
-  figures(tokens, t) {
-    const speed = tokens > 1 && t.decode_ms >= minRateTime ? 1000 * (tokens - 1) / t.decode_ms : 0
+  figures(tokens, spent) {
+    const speed = tokens > 1 && spent.decode_ms >= minRateTime ? 1000 * (tokens - 1) / spent.decode_ms : 0
     const { prompt_tokens: read, cached_tokens: cached } = this.info
     this.speed = speed
     this.el.querySelector('.made').hidden = !tokens
     this.put('rate', speed && !this.lost && rate(speed))
-    this.put('first', t.first_ms && duration(t.first_ms))
-    this.put('prompt', read && (cached ? `${plural(read, 'token')}, ${count(cached)} of them cached` : plural(read, 'token')))
+    this.put('first', spent.first_ms && duration(spent.first_ms))
+    this.put('prompt', read && (cached ? t('%s, %s of them cached', tokenCount(read), count(cached)) : tokenCount(read)))
     this.put('tokens', tokens && count(tokens))
     const limit = this.info.settings.max_tokens
-    this.foot['tokens-label'].textContent = this.running && limit > 0 ? `of up to ${count(limit)} tokens` : tokens === 1 ? 'token' : 'tokens'
-    const queue = t.queue_ms + t.load_ms, prompt = t.prefill_ms || Math.max(0, t.first_ms - queue)
-    const total = queue + prompt + t.decode_ms
+    this.foot['tokens-label'].textContent = this.running && limit > 0 ? t('of up to %s tokens', count(limit)) : tn(tokens, 'token', 'tokens')
+    const queue = spent.queue_ms + spent.load_ms, prompt = spent.prefill_ms || Math.max(0, spent.first_ms - queue)
+    const total = queue + prompt + spent.decode_ms
     let x = 0
-    for (const [cls, ms] of [['q', queue], ['pf', prompt], ['dc', t.decode_ms]]) {
+    for (const [cls, ms] of [['q', queue], ['pf', prompt], ['dc', spent.decode_ms]]) {
       const bar = this.el.querySelector(`.lat .${cls}`)
       bar.setAttribute('x', percent(total ? x / total : 0))
       bar.setAttribute('width', percent(total ? ms / total : 0))
       x += ms
     }
-    const time = `waiting ${duration(t.queue_ms)}, ${t.load_ms ? `loading the model ${duration(t.load_ms)}, ` : ''}reading the prompt ${duration(prompt)}, writing ${duration(t.decode_ms)}`
-    this.put('time', t.first_ms && time)
-    this.el.querySelector('.lat').toggleAttribute('hidden', t.first_ms === 0)
-    this.el.querySelector('.lat').setAttribute('aria-label', `Time: ${time}`)
+    const time = [
+      t('waiting %s', duration(spent.queue_ms)), spent.load_ms && t('loading the model %s', duration(spent.load_ms)),
+      t('reading the prompt %s', duration(prompt)), t('writing %s', duration(spent.decode_ms)),
+    ].filter(Boolean).join(', ')
+    this.put('time', spent.first_ms && time)
+    this.el.querySelector('.lat').toggleAttribute('hidden', spent.first_ms === 0)
+    this.el.querySelector('.lat').setAttribute('aria-label', t('Time: %s', time))
   }
 
   // reading is the speed at which the prompt was read, in tokens per second; 0: too short to tell.
@@ -215,33 +221,33 @@ class Answer extends Turn {
     if (p.pictures) {
       const { done, total } = p.pictures
       share = done / total
-      put('data-wait', total > 1 ? 'Reading the pictures' : 'Reading the picture')
-      put('data-wait-amount', total > 1 ? `${Math.min(done + 1, total)} of ${total}` : '')
+      put('data-wait', total > 1 ? t('Reading the pictures') : t('Reading the picture'))
+      put('data-wait-amount', total > 1 ? t('%s of %s', Math.min(done + 1, total), total) : '')
     } else if (p.queued) {
       const ahead = p.queued.position - 1
-      put('data-wait', ahead === 0 ? 'Waiting, you are next' : `Waiting, ${count(ahead)} ahead of you`)
-      put('data-wait-amount', `${ordinal(p.queued.position)} in the queue${p.queued.wait_s ? `, about ${roughly(1000 * p.queued.wait_s)}` : ''}`)
-      if (p.queued.for_memory) facts.push('Another model has to be unloaded first.')
-      if (p.queued.wait_s) facts.push('If the answers before yours are as long as the last ones were.')
-      facts.push('Your message is kept and will be answered in turn.')
+      put('data-wait', ahead === 0 ? t('Waiting, you are next') : t('Waiting, %s ahead of you', count(ahead)))
+      put('data-wait-amount', inQueue(p.queued))
+      if (p.queued.for_memory) facts.push(t('Another model has to be unloaded first.'))
+      if (p.queued.wait_s) facts.push(t('If the answers before yours are as long as the last ones were.'))
+      facts.push(t('Your message is kept and will be answered in turn.'))
     } else if (p.loading) {
       const { done, total, model, kernels = 0, kernels_total: compiled, left_s: left, in_place_of: unloaded } = p.loading
       share = compiled ? kernels / compiled : total ? done / total : 0
-      put('data-wait', `Loading ${model}`)
-      if (unloaded) facts.push(`in place of ${unloaded}`)
-      put('data-wait-amount', compiled ? `compiling kernels, ${kernels} of ${compiled}` : `${bytes(done)} of ${bytes(total)}`)
-      if (!compiled && p.for_ms > 200 && done > 0) facts.push(`${bytes(1000 * done / p.for_ms)}/s`, `about ${roughly(p.for_ms * (total - done) / done)} left`)
-      else if (!compiled && left) facts.push(`about ${roughly(1000 * left)} left`)
-      facts.push('Your message is kept and will be answered as soon as the model is there.')
+      put('data-wait', t('Loading %s', model))
+      if (unloaded) facts.push(t('in place of %s', unloaded))
+      put('data-wait-amount', compiled ? t('compiling kernels, %s of %s', kernels, compiled) : t('%s of %s', bytes(done), bytes(total)))
+      if (!compiled && p.for_ms > 200 && done > 0) facts.push(`${bytes(1000 * done / p.for_ms)}/s`, t('about %s left', roughly(p.for_ms * (total - done) / done)))
+      else if (!compiled && left) facts.push(t('about %s left', roughly(1000 * left)))
+      facts.push(t('Your message is kept and will be answered as soon as the model is there.'))
     } else if (p.prefill) {
       const { done, total } = p.prefill
       cached = total ? p.prefill.cached / total : 0
       share = total ? done / total : 0
-      put('data-wait', 'Reading the prompt')
-      put('data-wait-amount', total ? `${count(done)} of ${count(total)} tokens` : '') // other engines do not say how many
+      put('data-wait', t('Reading the prompt'))
+      put('data-wait-amount', total ? t('%s of %s tokens', count(done), count(total)) : '') // other engines do not say how many
       const read = done - p.prefill.cached
-      if (p.for_ms > 0 && read > 0) facts.push(`${rate(1000 * read / p.for_ms)} tok/s`, `first word in about ${roughly(p.for_ms * (total - done) / read)}`)
-      if (p.prefill.cached) facts.push(`${count(p.prefill.cached)} tokens were still in the cache`)
+      if (p.for_ms > 0 && read > 0) facts.push(`${rate(1000 * read / p.for_ms)} tok/s`, t('first word in about %s', roughly(p.for_ms * (total - done) / read)))
+      if (p.prefill.cached) facts.push(t('%s tokens were still in the cache', count(p.prefill.cached)))
     }
     const bar = this.waitBox.querySelector('.bar')
     bar.toggleAttribute('hidden', Boolean(p.queued || p.pictures?.total === 1 || p.prefill && !p.prefill.total))
@@ -300,7 +306,7 @@ class Answer extends Turn {
     node.appendData(shown)
     thought.words.add(shown)
     el.hidden = node.length === 0
-    el.firstChild.textContent = `Thinking, ${plural(thought.words.count, 'word')}`
+    el.firstChild.textContent = tn(thought.words.count, 'Thinking, %s word', 'Thinking, %s words', count(thought.words.count))
   }
 
   // renderReasoning replaces the plain text of the reasoning by its rendered HTML.
@@ -371,8 +377,8 @@ class Answer extends Turn {
     this.rewrite(e)
     this.nothing = this.begun === this.length && e.answer.state === 'done' && e.answer.reason === 'stop'
     this.settle(e.answer)
-    if (this.nothing) conclude('The model has nothing to add.')
-    else conclude({ done: 'Answer finished.', stopped: 'Answer stopped.', interrupted: 'The server stopped here.' }[e.answer.state] ?? 'The answer failed.')
+    if (this.nothing) conclude(t('The model has nothing to add.'))
+    else conclude({ done: t('Answer finished.'), stopped: t('Answer stopped.'), interrupted: t('The server stopped here.') }[e.answer.state] ?? t('The answer failed.'))
   }
 
   // rewrite shows the final text.
@@ -415,8 +421,8 @@ class Answer extends Turn {
     const { repeated, edited, settings } = this.info, box = this.el.querySelector('.loop')
     box.hidden = !repeated || Boolean(edited)
     if (box.hidden) return
-    box.querySelector('[data-loop]').textContent = `The last ${plural(repeated, 'token')} repeat those before them.`
-    box.querySelector('[data-rewind]').textContent = `Rewind ${plural(repeated, 'token')} and raise DRY to ${raised(settings.dry_multiplier)}`
+    box.querySelector('[data-loop]').textContent = tn(repeated, 'The last %s token repeats those before it.', 'The last %s tokens repeat those before them.', count(repeated))
+    box.querySelector('[data-rewind]').textContent = t('Rewind %s and raise DRY to %s', tokenCount(repeated), raised(settings.dry_multiplier))
   }
 
   // showCall asks for the result of the call with which the answer ended.
@@ -432,8 +438,8 @@ class Answer extends Turn {
   get pastEnd() {
     const { state, edited, reason, end_prob: probability, ending } = this.info
     if (state !== 'done' || edited || reason !== 'stop') return ''
-    const chance = probability ? `, with probability ${(Math.floor(100 * probability) / 100).toFixed(2)}` : ''
-    return ending?.code ? `Go on without the stop string ${shownCode(ending.code)}` : `Go on, with the end banned once. The model ended it here${chance}`
+    if (ending?.code) return t('Go on without the stop string %s', shownCode(ending.code))
+    return probability ? t('Go on, with the end banned once. The model ended it here, with probability %s', shownChance(probability)) : t('Go on, with the end banned once. The model ended it here')
   }
 
   // why shows the reason why the answer ended; without an argument it hides the reason.
@@ -460,7 +466,7 @@ class Answer extends Turn {
 
   // reason returns [class, symbol, text, code] of the ending.
   reason({ ending }) {
-    if (this.nothing) return ['', 'stop', 'nothing to add: the model ended the answer at once']
+    if (this.nothing) return ['', 'stop', t('nothing to add: the model ended the answer at once')]
     return [...looks[ending.kind], ending.text, ending.code]
   }
 }
@@ -503,7 +509,7 @@ function icon(name) {
 // showError shows an error in a box. advice is the text to show for a prompt that is too long.
 export function showError(box, error, advice) {
   box.querySelector('[data-title-of-error]').textContent = error.title
-  box.querySelector('[data-error]').textContent = error.context_length && advice && !error.part ? `Nothing was cut. ${advice}` : error.message
+  box.querySelector('[data-error]').textContent = error.context_length && advice && !error.part ? t('Nothing was cut. %s', advice) : error.message
   const sum = box.querySelector('.sum')
   if (!sum) return
   box.querySelector('[data-edit-system]').hidden = error.part !== 'system'

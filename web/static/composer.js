@@ -4,6 +4,7 @@ import { Attachments } from './attach.js'
 import { Counter, meter } from './context.js'
 import { draftOf, keepDraft } from './drafts.js'
 import { sends } from './enter.js'
+import { t } from './lang.js'
 
 const $ = q => document.querySelector(q)
 const nothing = { text: '', pictures: [] }
@@ -82,11 +83,11 @@ export class Composer {
     const { picker, kind } = this.page, line = $('#sight'), { seer } = picker
     line.hidden = !this.attachments.pictures.list.length || picker.sees && !kind.raw
     if (line.hidden) return
-    line.querySelector('span').textContent = kind.raw ? 'A raw chat has no place for pictures.'
-      : `${picker.who} cannot see pictures.${seer ? '' : ' No model here can: one that does has a companion file (mmproj) beside it.'}`
+    line.querySelector('span').textContent = kind.raw ? t('A raw chat has no place for pictures.')
+      : seer ? t('%s cannot see pictures.', picker.who) : t('%s cannot see pictures. No model here can: one that does has a companion file (mmproj) beside it.', picker.who)
     const button = line.querySelector('button')
     button.hidden = kind.raw || !seer
-    button.textContent = `Use ${seer}`
+    button.textContent = t('Use %s', seer)
     button.dataset.model = seer ?? ''
   }
 

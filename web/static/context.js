@@ -1,6 +1,7 @@
 // The context meter: how much of the context the chat uses, and would use with the draft.
 import { route } from './base.js'
-import { count, percent, roughly } from './format.js'
+import { count, percent, roughly, tokenCount } from './format.js'
+import { t } from './lang.js'
 
 // advice has the texts to show for a prompt that is too long: for the first prompt of a chat and
 // for a later one. The server sends them, because they depend on the model.
@@ -53,7 +54,7 @@ export class Counter {
 
 // overflow returns a text about how much too long a prompt is. A prompt that fills the context
 // exactly is too long as well, because it leaves no space for an answer.
-const overflow = (used, all) => used > all ? `${count(used - all)} too many` : 'no room for an answer'
+const overflow = (used, all) => used > all ? t('%s too many', count(used - all)) : t('no room for an answer')
 
 // shortest is the shortest time before the first word that is worth saying, in ms.
 const shortest = 500
@@ -61,7 +62,7 @@ const shortest = 500
 // delay returns how much later the first word comes for a draft, at a speed in tokens per second.
 function delay(tokens, speed) {
   const ms = speed ? 1000 * tokens / speed : 0
-  return ms < shortest ? '' : `, adds about ${roughly(ms)} before the first word`
+  return ms < shortest ? '' : `, ${t('adds about %s before the first word', roughly(ms))}`
 }
 
 // meter shows the usage of the context: by the last answer, or if there is a draft, by the next
@@ -71,23 +72,23 @@ export function meter({ context, prompt, answer, draft, over, first, reading }) 
   const before = draft ? draft.tokens - draft.draft : prompt
   const more = draft ? draft.draft : answer
   const used = before + more, share = all ? used / all : 0
-  $('[data-context]').textContent = all ? `${count(used)} of ${count(all)}` : '–'
+  $('[data-context]').textContent = all ? t('%s of %s', count(used), count(all)) : '–'
   const bar = $('[data-context-bar]')
-  bar.setAttribute('aria-label', all ? `Context: ${count(used)} of ${count(all)} tokens ${draft ? 'after this' : 'used'}` : 'Context: size not known yet')
+  bar.setAttribute('aria-label', !all ? t('Context: size not known yet') : draft ? t('Context: %s of %s tokens after this', count(used), count(all)) : t('Context: %s of %s tokens used', count(used), count(all)))
   bar.classList.toggle('near', share > 0.8 && share < 1)
   bar.classList.toggle('full', share >= 1)
   $('[data-context-prompt]').setAttribute('width', percent(all ? before / all : 0))
   $('[data-context-answer]').setAttribute('x', percent(all ? before / all : 0))
   $('[data-context-answer]').setAttribute('width', percent(all ? Math.min(more, all) / all : 0))
-  $('[data-context-prompt-label]').textContent = draft ? 'history' : 'prompt'
-  $('[data-context-answer-label]').textContent = draft ? 'draft' : 'last answer'
+  $('[data-context-prompt-label]').textContent = draft ? t('history') : t('prompt')
+  $('[data-context-answer-label]').textContent = draft ? t('draft') : t('last answer')
   $('[data-context-prompt-n]').textContent = count(before)
   $('[data-context-answer-n]').textContent = count(more)
-  const left = !over && share > 0.8 ? `. ${count(all - used)} left for ${draft ? 'the answer' : 'the next question and its answer'}` : ''
+  const left = over || share <= 0.8 ? '' : `. ${draft ? t('%s left for the answer', count(all - used)) : t('%s left for the next question and its answer', count(all - used))}`
   const cost = $('[data-cost]')
   cost.textContent = !all || !used ? '' : over
-    ? `${count(used)} of ${count(all)} tokens: ${overflow(used, all)}. ${draft?.advice || (first ? advice.first : advice.later)}`
-    : draft ? `${count(draft.draft)} ${draft.draft === 1 ? 'token' : 'tokens'}, ${count(used)} of ${count(all)} after this${delay(draft.draft, reading)}${left}` : `${count(used)} of ${count(all)} tokens used${left}`
+    ? `${t('%s of %s tokens', count(used), count(all))}: ${overflow(used, all)}. ${draft?.advice || (first ? advice.first : advice.later)}`
+    : draft ? `${tokenCount(draft.draft)}, ${t('%s of %s after this', count(used), count(all))}${delay(draft.draft, reading)}${left}` : `${t('%s of %s tokens used', count(used), count(all))}${left}`
   cost.parentElement.classList.toggle('over', Boolean(over))
   cost.parentElement.classList.toggle('near', left !== '')
 }

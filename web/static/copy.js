@@ -1,17 +1,18 @@
 // Copying. Browsers give pages access to the clipboard on https and localhost alone; elsewhere a page copies what is
 // selected.
+import { t } from './lang.js'
 
-export const copied = 'Copied'
+export const copied = t('Copied')
 
 // copy copies text and returns what to say of it. Where no way of copying is allowed, it selects shown, an element that
 // shows the text, for the user to copy.
 export async function copy(text, shown) {
   const allowed = await navigator.clipboard?.writeText(text).then(() => true, () => false)
   if (allowed || copySelected(text)) return copied
-  if (!shown) return 'Copying is not allowed here'
+  if (!shown) return t('Copying is not allowed here')
   if (shown.select) shown.select()
   else getSelection().selectAllChildren(shown)
-  return 'Selected: press Ctrl C'
+  return t('Selected: press Ctrl C')
 }
 
 // copySelected copies text by selecting it in a field that is there for that long. What was selected and focused is again
@@ -24,7 +25,7 @@ function copySelected(text) {
   field.readOnly = true
   field.style.position = 'fixed'
   field.style.opacity = '0'
-  // Behind a modal dialog nothing can be focused.
+  // Nothing outside a modal dialog can be focused.
   const dialogs = document.querySelectorAll('dialog[open]')
   ;(dialogs[dialogs.length - 1] ?? document.body).append(field)
   field.select()

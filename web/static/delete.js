@@ -1,7 +1,8 @@
 // Deletes one message of a chat: it disappears at once, and is deleted when the notice with Undo closes, or before anything
 // else happens in the chat.
 import { hang } from './menu.js'
-import { plural } from './format.js'
+import { messageCount } from './format.js'
+import { t } from './lang.js'
 import { dismiss, notify } from './notice.js'
 
 const menu = document.getElementById('delete-menu')
@@ -27,9 +28,9 @@ export function deleteMenu(on) {
 // about returns what deleting a turn means; after is the number of messages that follow it.
 function about(turn, after) {
   const { count } = turn.versions
-  if (count === 1) return after ? 'Deletes this message. What follows stays.' : 'Deletes this message.'
-  const left = count === 2 ? 'The other version is shown then.' : `${count - 1} other versions stay.`
-  return after ? `Deletes this version, and ${plural(after, 'message')} after it. ${left}` : `Deletes this version. ${left}`
+  if (count === 1) return after ? t('Deletes this message. What follows stays.') : t('Deletes this message.')
+  const left = count === 2 ? t('The other version is shown then.') : t('%s other versions stay.', count - 1)
+  return after ? `${t('Deletes this version, and %s after it.', messageCount(after))} ${left}` : `${t('Deletes this version.')} ${left}`
 }
 
 let deleting = null // what deletes the message that disappeared
@@ -41,7 +42,7 @@ export function deleteSoon(turns, remove, focused) {
     deleting = null
     remove()
   }
-  notify(turns.length === 1 ? 'Deleted the message' : `Deleted ${plural(turns.length, 'message')}`, {
+  notify(turns.length === 1 ? t('Deleted the message') : t('Deleted %s', messageCount(turns.length)), {
     does() {
       deleting = null
       for (const { el } of turns) el.hidden = false
@@ -52,11 +53,11 @@ export function deleteSoon(turns, remove, focused) {
   focused.focus({ preventScroll: true })
 }
 
-// beside are the commands that a message which disappeared does not matter to.
-const beside = new Set(['delete', 'panel', 'typing', 'older', 'newer', 'ping', 'stop'])
+// independent are the commands to which it does not matter whether the hidden message is deleted yet.
+const independent = new Set(['delete', 'panel', 'typing', 'older', 'newer', 'ping', 'stop'])
 
 // settleDeletion deletes what disappeared, if it is not deleted yet, before a command of that type.
 export function settleDeletion(type) {
-  if (deleting && !beside.has(type)) dismiss()
+  if (deleting && !independent.has(type)) dismiss()
 }
 addEventListener('pagehide', () => settleDeletion())

@@ -1,4 +1,6 @@
 // On a phone the sheet of parameters covers the answer. The dock shows one slider below it in place of the sheet.
+import { t } from './lang.js'
+
 export class Dock {
   // on: {open(on)} shows or hides the dock. Sliders whose setting is greyed are left out.
   constructor(params, on) {
@@ -40,7 +42,7 @@ export class Dock {
   name() {
     if (!this.shown) return
     const { value, label } = this.shown
-    this.keep.textContent = `Keep ${this.shown.format(value)}`
+    this.keep.textContent = t('Keep %s', this.shown.format(value))
     this.bar.setAttribute('aria-label', label)
     this.undo.disabled = value === this.before
   }

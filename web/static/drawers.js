@@ -28,7 +28,8 @@ export class Drawers {
     else delete document.body.dataset.open
     $('#scrim').hidden = !panel
     for (const [name, button] of Object.entries(this.buttons)) button.setAttribute('aria-expanded', Boolean(panel) && which === name)
-    for (const el of [$('.top'), $('.main'), $('#inspector')]) el.inert = Boolean(panel) && el !== panel
+    const behind = [$('.top'), ...$('.main').children, $('#inspector')].filter(el => el.id !== 'undo') // the notice is above the overlay
+    for (const el of behind) el.inert = Boolean(panel) && el !== panel
     if (panel) panel.focus()
   }
 

@@ -1,6 +1,7 @@
 // The inline editor of a message. Saving creates a new version and keeps the old one.
 import { composing, sends } from './enter.js'
 import { copyOf } from './html.js'
+import { t } from './lang.js'
 
 // edit opens an editor in place of a turn's text and resolves to {text, reasoning, go}, or to null
 // if the user cancels. go is false if the user saves without requesting an answer. The arguments
@@ -14,7 +15,7 @@ export function edit(turn, { label, note, submit, alternative, text, reasoning }
   area.value = text ?? turn.text
   const thought = area.cloneNode()
   thought.value = reasoning ?? turn.reasoning
-  thought.setAttribute('aria-label', 'What the model thought before')
+  thought.setAttribute('aria-label', t('What the model thought before'))
   if (thought.value) area.before(thought)
   area.setAttribute('aria-label', label)
   form.querySelector('p').textContent = note

@@ -1,4 +1,5 @@
 // What the Enter key does in the fields of messages.
+import { t } from './lang.js'
 import { recall, remember } from './storage.js'
 
 // composing reports whether a key belongs to the input method that composes a character. The Enter that ends a
@@ -27,5 +28,5 @@ export function setEnterSends(on) {
 // explain says at a field what Enter does there.
 export function explain(field, hint, on) {
   field.enterKeyHint = on ? 'send' : 'enter'
-  if (hint) hint.textContent = on ? 'Enter sends, Shift + Enter makes a new line' : 'Enter makes a new line, Ctrl + Enter sends'
+  if (hint) hint.textContent = on ? t('Enter sends, Shift + Enter makes a new line') : t('Enter makes a new line, Ctrl + Enter sends')
 }

@@ -1,7 +1,9 @@
 // The page of a shared chat, which shows the chat live. handlers/share/follow.go describes the
 // frames of its stream.
 import { copy } from './copy.js'
+import { figure, tokenCount } from './format.js'
 import { fragment } from './html.js'
+import { t } from './lang.js'
 import { announce, conclude } from './speak.js'
 import './toggle.js'
 import { showRunning, showWriting, writing } from './write.js'
@@ -30,7 +32,7 @@ function toEnd() {
 function follow(on) {
   following = on
   button.setAttribute('aria-pressed', on)
-  button.querySelector('span').textContent = on ? 'Following' : 'To the end'
+  button.querySelector('span').textContent = on ? t('Following') : t('To the end')
   toEnd()
 }
 
@@ -66,14 +68,14 @@ const take = {
   text({ id, text = '', thinking, tokens, rate }) {
     const el = turn(id)
     if (!el) return
-    wait(el, thinking ? 'Thinking' : '')
+    wait(el, thinking ? t('Thinking') : '')
     if (text) {
       const node = tail(el)
       if (!node.firstChild) node.append('')
       node.firstChild.appendData(text)
       announce(text)
     }
-    figures.textContent = `${rate ? `${rate.toFixed(1)} tok/s · ` : ''}${tokens} ${tokens === 1 ? 'token' : 'tokens'}`
+    figures.textContent = `${rate ? `${figure(rate.toFixed(1))} tok/s · ` : ''}${tokenCount(tokens)}`
   },
   block({ id, html, chars = 0 }) {
     const el = turn(id)
@@ -87,7 +89,7 @@ const take = {
     const el = fragment(html)
     if (opened) el.querySelector('.thought')?.toggleAttribute('open', true)
     turn(id)?.replaceWith(el)
-    conclude('Answer finished.')
+    conclude(t('Answer finished.'))
     figures.textContent = ''
   },
   wait({ id, text }) {
@@ -102,7 +104,7 @@ const take = {
     over = true
     showWriting({ state: '', accepts: false, name: '', typing: [], said: '' })
     source.close()
-    status('This link has ended', false)
+    status(t('This link has ended'), false)
     figures.closest('.vfoot').hidden = true
   },
 }
@@ -127,7 +129,7 @@ function open() {
 
 // lost reconnects after a delay. If the link has ended in the meantime, its page is gone.
 async function lost() {
-  status('Connection lost, trying again', false)
+  status(t('Connection lost, trying again'), false)
   const answer = await fetch(location.pathname, { method: 'HEAD', cache: 'no-store' }).catch(() => null)
   if (answer?.status === 404) return take.over()
   timer = setTimeout(open, delays[Math.min(failures++, delays.length - 1)])

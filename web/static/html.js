@@ -1,5 +1,6 @@
 // The only code that turns HTML into elements. The server has rendered and sanitised this HTML; all
 // other scripts only set text.
+import { t } from './lang.js'
 import { localise } from './times.js'
 
 const policy = globalThis.trustedTypes?.createPolicy('m40', { createHTML: html => html })
@@ -36,8 +37,8 @@ export function replaceChanged(shown, newer) {
 // codeBox returns the frame of a code block, and the element for its text.
 export function codeBox(language) {
   const box = copyOf('t-code')
-  box.querySelector('header span').textContent = language || 'text'
+  box.querySelector('header span').textContent = language || t('text')
   box.querySelector('[data-wrap]').setAttribute('aria-pressed', document.documentElement.dataset.code !== 'scroll')
-  box.querySelector('pre').setAttribute('aria-label', `Code, ${language || 'text'}`)
+  box.querySelector('pre').setAttribute('aria-label', t('Code, %s', language || t('text')))
   return [box, box.querySelector('code')]
 }

@@ -1,5 +1,6 @@
 // The seed and the candidates that the panel shows: those of the answer in view, or of a selected token.
-import { plural, visible } from './format.js'
+import { tokenCount, visible } from './format.js'
+import { t } from './lang.js'
 import { request } from './request.js'
 
 export class InView {
@@ -34,7 +35,7 @@ export class InView {
     info.asked = true
     const least = await request(`${this.on.address(id)}/unsure`, null, () => {})
     info.asked = false
-    if (least?.candidates) info.unsure = { candidates: least.candidates, name: `${visible(least.text)}, least certain of ${plural(least.total, 'token')}` }
+    if (least?.candidates) info.unsure = { candidates: least.candidates, name: t('%s, least certain of %s', visible(least.text), tokenCount(least.total)) }
     this.show()
   }
 }

@@ -1,14 +1,15 @@
 // What moved settings would have made of answers that are there: a line takes the place of the figures under an answer, and
 // the tokens that would be impossible are struck out where tokens are shown.
 import { route } from './base.js'
-import { count, plural } from './format.js'
+import { count } from './format.js'
+import { t, tn } from './lang.js'
 import { request } from './request.js'
 
 export class Judge {
   // on: {chat(), shown(): answers to judge, view(answer): its tokens or undefined}
   constructor(on) {
     this.on = on
-    this.settings = null // null: nobody has moved a setting since the last answer was asked for
+    this.settings = null // null: no setting was moved since the last answer was asked for
     this.verdicts = new WeakMap() // by answer: {settings, verdict, asking}
   }
 
@@ -61,22 +62,23 @@ export class Judge {
     view?.judged(verdict)
     const put = (name, text) => { line.querySelector(`[${name}]`).textContent = text }
     const gone = verdict?.after?.filter(p => p === 0).length ?? 0
-    const text = gone ? 'would be impossible.' : verdict?.unknown ?? (view ? possible(verdict) : '')
+    const text = gone ? t('would be impossible.') : verdict?.unknown ?? (view ? possible(verdict) : '')
     line.hidden = !text
     answer.el.classList.toggle('is-judged', Boolean(text))
     if (!text) return
-    put('data-gone', gone ? `${count(gone)} of ${plural(verdict.after.length, 'token')}` : '')
+    put('data-gone', gone ? tn(verdict.after.length, '%s of %s token', '%s of %s tokens', count(gone), count(verdict.after.length)) : '')
     put('data-verdict', text)
     line.classList.toggle('calm', !gone && !verdict.unknown)
     line.querySelector('[data-show-gone]').hidden = !gone || Boolean(view)
     const on = line.querySelector('[data-continue-at]')
     on.hidden = !gone || !view
-    on.textContent = `Continue from token ${count(this.first(answer) + 1)}`
+    on.textContent = t('Continue from %s', count(this.first(answer) + 1))
+    on.title = t('Continue the answer from token %s', count(this.first(answer) + 1))
   }
 }
 
 // possible says what of an answer would change although each of its tokens could still be drawn; '' if nothing would.
 function possible(verdict) {
   if (!verdict || verdict.diverges < 0 && verdict.after.every((p, i) => p === verdict.before[i])) return ''
-  return verdict.diverges < 0 ? 'Each of these tokens would still be possible.' : `Each token would still be possible. With this seed, another one would come at token ${count(verdict.diverges + 1)}.`
+  return verdict.diverges < 0 ? t('Each of these tokens would still be possible.') : t('Each token would still be possible. With this seed, another one would come at token %s.', count(verdict.diverges + 1))
 }

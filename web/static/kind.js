@@ -1,4 +1,6 @@
 // What kind of chat this is. Temporary chats are not stored. Raw chats are sent to the model without a chat template.
+import { t } from './lang.js'
+
 const $ = q => document.querySelector(q)
 
 export class Kind {
@@ -36,7 +38,7 @@ export class Kind {
   setTemporary(on) {
     this.temporary = on
     $('[data-temporary]').setAttribute('aria-pressed', on)
-    for (const el of document.querySelectorAll('[data-kept]')) el.textContent = on ? 'This chat will not be stored.' : el.dataset.kept ?? ''
+    for (const el of document.querySelectorAll('[data-kept]')) el.textContent = on ? t('This chat will not be stored.') : el.dataset.kept ?? ''
   }
 
   setRaw(on) {

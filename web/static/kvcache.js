@@ -1,6 +1,7 @@
 // The stored KV cache of the chat: warm if the next answer need not read the chat again.
 import { route } from './base.js'
 import { bytes, count } from './format.js'
+import { t } from './lang.js'
 import { request } from './request.js'
 
 const box = document.querySelector('#kvcache')
@@ -38,11 +39,11 @@ export class KVCache {
     if (box.hidden) return
     const warm = state.tokens > 0
     const about = warm
-      ? `The next answer need not read the first ${count(state.tokens)} tokens of this chat again: their keys and values are stored on disk.`
+      ? t('The next answer need not read the first %s tokens of this chat again: their keys and values are stored on disk.', count(state.tokens))
       : state.megabytes > 0
-        ? 'The next answer reads the whole chat again, unless the engine still has it in memory. Its keys and values are stored on disk afterwards.'
-        : 'The next answer may have to read the whole chat again: this server does not store keys and values.'
-    part('warm').textContent = warm ? 'warm' : 'cold'
+        ? t('The next answer reads the whole chat again, unless the engine still has it in memory. Its keys and values are stored on disk afterwards.')
+        : t('The next answer may have to read the whole chat again: this server does not store keys and values.')
+    part('warm').textContent = warm ? t('warm') : t('cold')
     part('warm').classList.toggle('ok', warm)
     part('warm').title = part('about').textContent = about
     part('size').textContent = state.bytes > 0 ? bytes(state.bytes) : ''

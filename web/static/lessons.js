@@ -24,10 +24,10 @@ export class Lessons {
     const { opens, page: { tokens, scroll, drawers, dock } } = this
     this.opens = ''
     if (!opens || answer.info.state !== 'done') return
+    scroll.stay()
+    answer.el.scrollIntoView({ block: 'start' }) // before the tokens, which open at one in sight
     await tokens.toggle(answer)
     if (!tokens.shows(answer)) return
-    scroll.stay()
-    answer.el.scrollIntoView({ block: 'start' })
     if (opens === 'tokens') return
     tokens.close(false) // the candidates would cover the words
     if (drawers.phone.matches) {

@@ -1,7 +1,8 @@
 // Where an answer looked: what each part of a picture counts for one of its tokens.
 import { route } from './base.js'
-import { bytes, count, percent, plural, roughly, visible } from './format.js'
+import { bytes, count, inQueue, percent, roughly, visible } from './format.js'
 import { copyOf } from './html.js'
+import { t, tn } from './lang.js'
 import { request, start } from './request.js'
 import { inPercent } from './tokens.js'
 
@@ -66,7 +67,7 @@ export class Looked {
   // choices shows which picture it is, how it is divided, and what else there is to choose.
   choices() {
     const { pictures } = this.sight, { divisions } = this.sighted
-    this.choose('[data-pictures]', pictures.map((_, i) => `${i + 1} of ${pictures.length}`), this.picture, at => { [this.picture, this.division] = [at, 0] })
+    this.choose('[data-pictures]', pictures.map((_, i) => t('%s of %s', i + 1, pictures.length)), this.picture, at => { [this.picture, this.division] = [at, 0] })
     this.choose('[data-divisions]', divisions.map(d => `${d.x.length} × ${d.y.length}`), this.division, at => { this.division = at })
   }
 
@@ -112,9 +113,10 @@ export class Looked {
   offer() {
     const d = this.sighted.divisions[this.division]
     if (!d.prompts) return
-    const time = d.seconds ? `, about ${roughly(1000 * d.seconds)}` : this.sight.loaded ? '; how long that takes is not known yet' : '; the model is loaded before'
-    this.find('[data-price]').textContent = `The model reads the picture once more without each of ${plural(d.x.length * d.y.length, 'part')}, and the answer is scored behind it: ${plural(d.prompts, 'prompt')}${time}.`
-    this.find('[data-score]').textContent = this.sight.loaded ? `Score ${plural(d.prompts, 'prompt')}` : `Load the model and score ${plural(d.prompts, 'prompt')}`
+    const prompts = tn(d.prompts, '%s prompt', '%s prompts', count(d.prompts)), parts = d.x.length * d.y.length
+    const time = d.seconds ? t('about %s', roughly(1000 * d.seconds)) : this.sight.loaded ? t('how long that takes is not known yet') : t('the model is loaded before')
+    this.find('[data-price]').textContent = t('The model reads the picture once more without each of %s parts, and the answer is scored behind it: %s; %s.', count(parts), prompts, time)
+    this.find('[data-score]').textContent = this.sight.loaded ? t('Score %s', prompts) : t('Load the model and score %s', prompts)
     this.find('.price').hidden = false
   }
 
@@ -132,7 +134,7 @@ export class Looked {
     if (this.asked !== asked) return
     this.asked = null
     this.progress(null)
-    if (said?.error || !said) this.explain(said?.error?.message ?? 'The connection ended before all parts were scored.')
+    if (said?.error || !said) this.explain(said?.error?.message ?? t('The connection ended before all parts were scored.'))
     else if (this.el.isConnected) await this.show(this.view, this.at)
   }
 
@@ -147,11 +149,11 @@ export class Looked {
     this.find('.passing').hidden = !line
     if (!line) return
     const { queued, loading, parts } = line
-    let what = most ? 'Measuring how long one part takes' : 'Scoring the answer without each part', amount = '', share = 0
-    if (queued) amount = `${count(queued.position)}. in the queue`
-    else if (loading) [what, amount, share] = [`Loading ${loading.model}`, loading.total ? `${bytes(loading.done)} of ${bytes(loading.total)}` : '', loading.total ? loading.done / loading.total : 0]
+    let what = most ? t('Measuring how long one part takes') : t('Scoring the answer without each part'), amount = '', share = 0
+    if (queued) amount = inQueue({ position: queued.position })
+    else if (loading) [what, amount, share] = [t('Loading %s', loading.model), loading.total ? t('%s of %s', bytes(loading.done), bytes(loading.total)) : '', loading.total ? loading.done / loading.total : 0]
     else if (!most && parts.total) {
-      amount = `${count(parts.done)} of ${count(parts.total)} parts${parts.left_s ? `, about ${roughly(1000 * parts.left_s)} left` : ''}`
+      amount = t('%s of %s parts', count(parts.done), count(parts.total)) + (parts.left_s ? `, ${t('about %s left', roughly(1000 * parts.left_s))}` : '')
       share = parts.done / parts.total
     }
     this.find('[data-pass]').textContent = what
@@ -199,9 +201,9 @@ export class Looked {
     this.el.classList.add('known')
     const top = counts.reduce((a, c, i) => c > counts[a] ? i : a, 0), name = visible(this.view.tokens[this.at].text)
     this.find('[data-result]').textContent = Math.max(...counts.map(Math.abs)) < noticed
-      ? `“${name}” has ${chance(looked.whole)}. No part counts for it: without any of them it is about as likely.`
-      : counts[top] < noticed ? `“${name}” has ${chance(looked.whole)}. No part makes it likelier.`
-        : `“${name}” has ${chance(looked.whole)}, and without the part that counts most ${chance(looked.without[top])}.`
+      ? t('“%s” has %s. No part counts for it: without any of them it is about as likely.', name, chance(looked.whole))
+      : counts[top] < noticed ? t('“%s” has %s. No part makes it likelier.', name, chance(looked.whole))
+        : t('“%s” has %s, and without the part that counts most %s.', name, chance(looked.whole), chance(looked.without[top]))
     this.selected = -1
     this.select(top)
     this.on.shown()
@@ -210,7 +212,7 @@ export class Looked {
   // said describes a part.
   said(i) {
     const { whole, without } = this.looked
-    return `Row ${Math.floor(i / this.columns) + 1}, column ${i % this.columns + 1}: ${chance(without[i])} without this part, ${chance(whole)} with it`
+    return t('Row %s, column %s: %s without this part, %s with it', Math.floor(i / this.columns) + 1, i % this.columns + 1, chance(without[i]), chance(whole))
   }
 
   read(i) { if (this.looked && i >= 0) this.find('[data-part]').textContent = this.said(i) }

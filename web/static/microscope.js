@@ -1,11 +1,12 @@
 // The sampler microscope: what each stage of the sampler chain did when a token was drawn.
-import { count, percent, visible } from './format.js'
+import { count, figure, percent, visible } from './format.js'
 import { copyOf } from './html.js'
+import { t } from './lang.js'
 import { isAbout, Looked } from './looked.js'
 import { request } from './request.js'
 
 const svg = name => document.createElementNS('http://www.w3.org/2000/svg', name)
-const inPercent = p => p >= 0.9995 ? '100' : p >= 0.0995 ? (100 * p).toFixed(1) : p >= 0.00005 ? (100 * p).toFixed(2) : '<0.01'
+const inPercent = p => figure(p >= 0.9995 ? '100' : p >= 0.0995 ? (100 * p).toFixed(1) : p >= 0.00005 ? (100 * p).toFixed(2) : '<0.01')
 
 function element(name, text, ...classes) {
   const el = document.createElement(name)
@@ -35,8 +36,8 @@ function bar(...parts) {
 // said describes in words what a stage did.
 function said(stage, first) {
   if (first) return ''
-  if (stage.moves) return stage.removed ? `${inPercent(stage.removed)} % moved` : 'unchanged'
-  return stage.removed ? `${stage.removed < 0.00005 ? '' : '−'}${inPercent(stage.removed)} %` : 'none cut'
+  if (stage.moves) return stage.removed ? t('%s % moved', inPercent(stage.removed)) : t('unchanged')
+  return stage.removed ? `${stage.removed < 0.00005 ? '' : '−'}${inPercent(stage.removed)} %` : t('none cut')
 }
 
 const massOf = stage => stage.moves ? bar(['keep', 1]) : bar(['keep', 1 - stage.removed], ['hat', stage.removed])
@@ -74,7 +75,7 @@ export class Microscope {
     this.looked ??= new Looked({ address: this.on.sight, shown: () => this.uncover() })
     const shows = !this.looked.el.isConnected
     this.find('[data-look]').setAttribute('aria-pressed', shows)
-    this.find('h2').textContent = shows ? 'Where it looked' : 'Sampler microscope'
+    this.find('h2').textContent = shows ? t('Where it looked') : t('Sampler microscope')
     if (shows) {
       this.el.append(this.looked.el)
       this.looked.show(this.view, this.at)
@@ -117,16 +118,16 @@ export class Microscope {
     this.find('.why').hidden = !reason
     this.find('.why p').textContent = reason ?? ''
     this.find('[data-ask]').hidden = !ask
-    this.find('[data-ask]').textContent = ask?.loaded ? 'Compute one step of the model' : 'Load the model and compute one step'
+    this.find('[data-ask]').textContent = ask?.loaded ? t('Compute one step of the model') : t('Load the model and compute one step')
     this.find('.micro-scroll').hidden = this.find('[data-source]').hidden = Boolean(reason)
   }
 
   fill(stages) {
     this.explain(stages.source ? '' : stages.reason, stages.ask && stages)
     if (!stages.source) return
-    this.find('[data-source]').textContent = stages.source === 'stored' ? 'from stored candidates' : 'from one step of the model'
+    this.find('[data-source]').textContent = stages.source === 'stored' ? t('from stored candidates') : t('from one step of the model')
     const { u, from, to } = stages.drawn
-    this.find('[data-draw]').textContent = stages.reason || `The random number was ${u.toFixed(4)}; this token owns ${from.toFixed(4)} to ${to.toFixed(4)}.`
+    this.find('[data-draw]').textContent = stages.reason || t('The random number was %s; this token owns %s to %s.', ...[u, from, to].map(v => figure(v.toFixed(4))))
     this.table(stages)
     this.ledger(stages)
     this.uncover()
@@ -137,8 +138,8 @@ export class Microscope {
 
   table({ stages, tokens, reason }) {
     const names = element('tr'), masses = element('tr', undefined, 'mass')
-    names.append(element('td', 'percent'))
-    masses.append(element('th', 'probability'))
+    names.append(element('td', t('percent')))
+    masses.append(element('th', t('probability')))
     masses.firstChild.scope = 'row'
     for (const [i, s] of stages.entries()) {
       const head = element('th', s.name), cell = element('td')
@@ -154,15 +155,15 @@ export class Microscope {
   }
 
   // row is the way of one token.
-  row(t, chosen, notDrawn) {
+  row(token, chosen, notDrawn) {
     const row = element('tr'), name = element('th')
     name.scope = 'row'
-    name.append(element('code', visible(t.text)))
+    name.append(element('code', visible(token.text)))
     row.append(name)
     row.classList.toggle('chosen', chosen)
-    if (chosen) name.append(element('span', notDrawn ? ' (this token)' : ' (drawn)', 'vh'))
-    const cut = t.p.indexOf(0)
-    for (const [i, p] of t.p.entries()) row.append(this.cell(p, cut < 0 || i < cut ? '' : i === cut ? 'cut' : 'dead', t.p[i - 1]))
+    if (chosen) name.append(element('span', ` (${notDrawn ? t('this token') : t('drawn')})`, 'vh'))
+    const cut = token.p.indexOf(0)
+    for (const [i, p] of token.p.entries()) row.append(this.cell(p, cut < 0 || i < cut ? '' : i === cut ? 'cut' : 'dead', token.p[i - 1]))
     return row
   }
 
@@ -170,16 +171,16 @@ export class Microscope {
     const cell = element('td')
     if (state) {
       cell.classList.add(state)
-      if (state === 'cut') cell.append(bar(['hat', before ?? 0]), element('span', 'cut', 'mono'))
+      if (state === 'cut') cell.append(bar(['hat', before ?? 0]), element('span', t('cut'), 'mono'))
       return cell
     }
-    cell.append(bar(['keep', Math.max(0, p)]), element('span', p < 0 ? 'not stored' : inPercent(p), 'mono'))
+    cell.append(bar(['keep', Math.max(0, p)]), element('span', p < 0 ? t('not stored') : inPercent(p), 'mono'))
     return cell
   }
 
   // rest is the row of all other tokens.
   rest(stages, tokens) {
-    const row = element('tr', undefined, 'rest'), name = element('th', `${count(Math.max(0, stages[0].kept - tokens.length))} more`)
+    const row = element('tr', undefined, 'rest'), name = element('th', t('%s more', count(Math.max(0, stages[0].kept - tokens.length))))
     name.scope = 'row'
     row.append(name)
     for (const [i, s] of stages.entries()) {
@@ -195,9 +196,9 @@ export class Microscope {
     this.find('.ledger').replaceChildren(...stages.map((s, i) => {
       const item = element('li'), name = element('b', s.name)
       if (s.value) name.append(' ', element('span', s.value, 'mono'))
-      const facts = element('span', [`${count(s.kept)} left`, said(s, i === 0)].filter(Boolean).join(', '), 'mono')
-      const own = chosen.p[i] < 0 ? 'not stored' : `${inPercent(chosen.p[i])} %`
-      item.append(name, facts, massOf(s), element('span', `this token ${own}`, 'dim'))
+      const facts = element('span', [t('%s left', count(s.kept)), said(s, i === 0)].filter(Boolean).join(', '), 'mono')
+      const own = chosen.p[i] < 0 ? t('not stored') : `${inPercent(chosen.p[i])} %`
+      item.append(name, facts, massOf(s), element('span', t('this token %s', own), 'dim'))
       return item
     }))
   }

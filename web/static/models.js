@@ -3,6 +3,7 @@
 import { route } from './base.js'
 import { showEngine } from './engine.js'
 import { fragment, replaceChanged } from './html.js'
+import { t } from './lang.js'
 import { Picker } from './picker.js'
 import { released } from './press.js'
 import { Link } from './socket.js'
@@ -40,7 +41,7 @@ function problem(text) {
   $('#problem').hidden = false
   $('#problem p').textContent = text
 }
-const unreachable = () => problem('The server cannot be reached just now. Nothing was changed.')
+const unreachable = () => problem(t('The server cannot be reached just now. Nothing was changed.'))
 
 // refresh updates the page. A call during an update causes one more update.
 let refreshing = false, again = false

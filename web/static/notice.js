@@ -1,5 +1,7 @@
-// The notice at the bottom of the page: reports an action for some seconds and has a button, such
-// as Undo. It has its own row in the layout, so it covers nothing.
+// The notice between the messages and the message field: reports an action for some seconds and has a button, such
+// as Undo. The messages make room for it, so that it covers nothing that can be pressed.
+import { t } from './lang.js'
+
 const time = 10_000 // ms
 const bar = document.getElementById('undo')
 const button = bar.querySelector('button')
@@ -7,7 +9,7 @@ let timer, act, after
 
 // notify shows a notice. Its button calls does; if the notice disappears without a click, it calls
 // then.
-export function notify(text, { label = 'Undo', does, then } = {}) {
+export function notify(text, { label = t('Undo'), does, then } = {}) {
   dismiss()
   bar.querySelector('span').textContent = text
   button.textContent = label

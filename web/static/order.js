@@ -1,11 +1,13 @@
 // chainOf returns the value of the setting for the active stages in their order: empty is the default order.
+import { t } from './lang.js'
+
 export const chainOf = (on, usual) => String(on) === String(usual) ? [] : on
 
 // isChain reports whether a list can be the value: known stages, none of them twice.
 export const isChain = (list, usual) => Array.isArray(list) && list.every(name => usual.includes(name)) && new Set(list).size === list.length
 
 // summary says how a chain differs from the default order.
-export const summary = (on, usual) => chainOf(on, usual).length === 0 ? 'default' : on.length < usual.length ? `${on.length} of ${usual.length} on` : 'changed'
+export const summary = (on, usual) => chainOf(on, usual).length === 0 ? t('default') : on.length < usual.length ? t('%s of %s on', on.length, usual.length) : t('changed')
 
 // The setting for the order of the sampler chain. It has the interface of Param. Its value is the
 // list of the active stages; an empty list is the default order.
@@ -69,7 +71,7 @@ export class Order {
     // At the first and the last position the clicked button is disabled and loses the focus.
     const next = button.disabled ? row.querySelector('[data-move]:enabled') : button
     next.focus()
-    this.said.textContent = `${this.labels[row.dataset.stage]}: ${this.stages.indexOf(row) + 1} of ${this.usual.length}`
+    this.said.textContent = `${this.labels[row.dataset.stage]}: ${t('%s of %s', this.stages.indexOf(row) + 1, this.usual.length)}`
   }
 
   // replace sets whether mirostat replaces the truncating stages.

@@ -1,18 +1,20 @@
 // The setting for the format of answers: text, JSON, a JSON schema or a grammar. It has the interface of Param. A schema has two
 // views, a form and its text: the text is what counts, and the form writes it.
+import { t } from './lang.js'
+
 const loadForm = () => import('./schemaform.js')
 
-const names = { '': 'text', json: 'JSON', json_schema: 'JSON schema', grammar: 'GBNF' }
+const names = { '': t('text'), json: 'JSON', json_schema: t('JSON schema'), grammar: 'GBNF' }
 const about = {
-  '': 'The answer is free text.',
-  json: 'The answer is a JSON object. Say in your message what it should contain.',
-  json_schema: 'The answer is JSON that matches this schema. The model does not see the schema: say in your message what you want.',
-  grammar: 'The answer matches this grammar, in the notation of llama.cpp, thoughts included.',
+  '': t('The answer is free text.'),
+  json: t('The answer is a JSON object. Say in your message what it should contain.'),
+  json_schema: t('The answer is JSON that matches this schema. The model does not see the schema: say in your message what you want.'),
+  grammar: t('The answer matches this grammar, in the notation of llama.cpp, thoughts included.'),
 }
 
 export class OutputFormat {
   constructor(el, changed) {
-    Object.assign(this, { el, changed, key: el.dataset.param, label: 'Output format', preset: {}, type: '', wrong: '', missing: {} })
+    Object.assign(this, { el, changed, key: el.dataset.param, label: t('Output format'), preset: {}, type: '', wrong: '', missing: {} })
     this.buttons = [...el.querySelectorAll('[data-format]')]
     this.schema = el.querySelector('#n-schema')
     this.grammar = el.querySelector('#n-grammar')
@@ -95,7 +97,7 @@ export class OutputFormat {
     const gone = this.buttons.filter(b => this.missing[b.dataset.format]).map(b => names[b.dataset.format])
     const why = this.el.querySelector('[data-lacking]')
     why.hidden = !this.isRaw && !gone.length
-    why.textContent = this.isRaw ? 'A raw chat has no output format: the model writes on from your text.' : `The engine that runs this model has no ${gone.join(', ')}.`
+    why.textContent = this.isRaw ? t('A raw chat has no output format: the model writes on from your text.') : t('The engine that runs this model has no %s.', gone.join(', '))
     this.el.classList.toggle('lacking', Boolean(this.isRaw || this.missing[this.type]))
   }
 
@@ -137,7 +139,7 @@ export class OutputFormat {
     }
     const why = this.el.querySelector('[data-unshown]')
     why.hidden = !unshown
-    why.textContent = unshown ? `The form does not show ${unshown}. The schema still applies.` : ''
+    why.textContent = unshown ? t('The form does not show %s. The schema still applies.', unshown) : ''
     const shown = this.el.querySelector('[data-example]')
     shown.hidden = example === undefined
     shown.querySelector('pre').textContent = example ?? ''

@@ -1,5 +1,6 @@
 // The timeline of an answer: waiting, loading and reading the prompt, then its tokens per second.
-import { bytes, count, duration, percent, rate } from './format.js'
+import { bytes, count, duration, figure, percent, rate } from './format.js'
+import { t } from './lang.js'
 
 const height = 28 // px
 
@@ -26,14 +27,14 @@ export function timeline(svg, { timings: t, pace }) {
 export function reads({ reads: r }) {
   if (!r?.us || !r.bandwidth) return ''
   const speed = 1e6 * r.bytes / r.us
-  return `${bytes(speed)}/s read, ${Math.round(100 * speed / r.bandwidth)} % of its bandwidth`
+  return t('%s/s read, %s % of its bandwidth', bytes(speed), Math.round(100 * speed / r.bandwidth))
 }
 
 // lookup says how many tokens were drafted, by what, how many of them were drawn, and what that gained; '' if none were drafted.
 export function lookup({ lookup: l }) {
   if (!l?.drafted) return ''
-  const gain = l.gain ? `, ${l.gain.toFixed(2)} times as fast` : ''
-  return `${count(l.accepted)} of ${count(l.drafted)} tokens drafted by ${l.by || 'lookup'} accepted, ${Math.round(100 * l.accepted / l.drafted)} %${gain}`
+  const gain = l.gain ? `, ${t('%s times as fast', figure(l.gain.toFixed(2)))}` : ''
+  return t('%s of %s tokens drafted by %s accepted, %s %', count(l.accepted), count(l.drafted), l.by || t('lookup'), Math.round(100 * l.accepted / l.drafted)) + gain
 }
 
 function rect(cls, x, width, share) {
@@ -49,6 +50,7 @@ function words(bars, every) {
   const whole = bars.slice(0, -1), written = whole.filter(Boolean).map(n => 1000 * n / every)
   const paused = every * (whole.length - written.length)
   const low = Math.min(...written), high = Math.max(...written)
-  const speeds = low === high ? `${rate(low)} tok/s` : `${rate(low)} to ${rate(high)} tok/s`
-  return `${speeds} in steps of ${duration(every)}${paused ? `, ${count(whole.length - written.length)} of ${count(whole.length)} without a token` : ''}`
+  const speeds = low === high ? `${rate(low)} tok/s` : t('%s to %s tok/s', rate(low), rate(high))
+  const steps = t('%s in steps of %s', speeds, duration(every))
+  return paused ? `${steps}, ${t('%s of %s without a token', count(whole.length - written.length), count(whole.length))}` : steps
 }

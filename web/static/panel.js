@@ -1,6 +1,7 @@
 // The settings panel: the settings, the preset with which they are compared, and the system
 // prompt. The server stores them for each chat. This browser stores the last preset for the next new
 // chat, which begins with its settings: no changed slider and no pinned seed comes along.
+import { t, tn } from './lang.js'
 import { notify, withdraw } from './notice.js'
 import { Params } from './params.js'
 import { Presets, own } from './presets.js'
@@ -91,8 +92,8 @@ export class Panel {
       this.changed(true)
       this.on.unpinned()
     }
-    const what = moved === 0 ? 'Its settings were in the panel already' : moved === 1 ? '1 setting of the panel has changed' : `${moved} settings of the panel have changed`
-    notify(`${what}; the seed ${settings.seed} is pinned`, { does: this.undo })
+    const what = moved === 0 ? t('Its settings were in the panel already') : tn(moved, '%s setting of the panel has changed', '%s settings of the panel have changed', moved)
+    notify(`${what}; ${t('the seed %s is pinned', settings.seed)}`, { does: this.undo })
   }
 
   changed(person) {

@@ -1,7 +1,8 @@
 // The settings of an answer: sliders with number fields, switches and choices. Each has a value and
 // the value of the preset with which it is compared.
-import { plural, roughly } from './format.js'
+import { number, roughly } from './format.js'
 import { Biases } from './biases.js'
+import { t, tn } from './lang.js'
 import { Order } from './order.js'
 import { OutputFormat } from './output.js'
 import { Strips } from './strips.js'
@@ -90,8 +91,8 @@ class Param {
   rebase(v) {
     this.preset = v
     const reset = this.el.querySelector('.reset')
-    reset.title = `Back to ${this.format(v)}`
-    reset.setAttribute('aria-label', `${this.label}: back to ${this.format(v)}`)
+    reset.title = t('Back to %s', this.format(v))
+    reset.setAttribute('aria-label', t('%s: back to %s', this.label, this.format(v)))
     this.el.querySelector('.pm').setAttribute('x', `${100 * this.share(v)}%`)
     this.take(this.value)
   }
@@ -111,7 +112,7 @@ class Param {
   typed() {
     const v = parse(this.field.value), lo = +this.field.dataset.lo, hi = +this.field.dataset.hi
     if (!this.accepts(v)) {
-      this.complain(`${lo.toLocaleString('en')} to ${hi.toLocaleString('en')}${this.digits ? '' : ', a whole number'}`)
+      this.complain(this.digits ? t('%s to %s', number(lo), number(hi)) : t('%s to %s, a whole number', number(lo), number(hi)))
       return false
     }
     this.complain('')
@@ -165,7 +166,7 @@ class Switch {
 
   accepts(v) { return v === 0 || v === this.onValue }
 
-  word(v) { return v ? 'on' : 'off' }
+  word(v) { return v ? t('on') : t('off') }
 
   set(v) {
     this.field.checked = v !== 0
@@ -227,20 +228,20 @@ class Tools extends Choice {
 
   accepts(v) { return typeof v === 'string' }
 
-  word(v) { return v ? 'others' : 'none' }
+  word(v) { return v ? t('others') : t('none') }
 
   refresh() {
     let list = []
     this.wrong = ''
     try {
       if (this.value) list = JSON.parse(this.value)
-      if (!Array.isArray(list)) this.wrong = 'an array: begin with ['
+      if (!Array.isArray(list)) this.wrong = t('an array: begin with [')
     } catch (error) {
       this.wrong = error.message
     }
     this.complain(this.wrong)
     this.count = this.wrong ? 0 : list.length
-    this.keep.textContent = this.wrong ? '' : list.length || 'none'
+    this.keep.textContent = this.wrong ? '' : list.length || t('none')
     super.refresh()
   }
 
@@ -309,7 +310,7 @@ export class Params {
     this.pinned = on
     this.pinButton.setAttribute('aria-pressed', on)
     this.namePin()
-    this.seedNote.textContent = on ? 'pinned' : 'new each time'
+    this.seedNote.textContent = on ? t('pinned') : t('new each time')
     if (!on) this.seedComplain('')
     this.changed()
   }
@@ -321,7 +322,7 @@ export class Params {
       return
     }
     if (!(Number.isInteger(v) && v >= 0 && v <= +this.seedField.dataset.hi)) {
-      this.seedComplain('a whole number, 0 or more')
+      this.seedComplain(t('a whole number, 0 or more'))
       return
     }
     this.seedComplain('')
@@ -343,7 +344,7 @@ export class Params {
   }
 
   namePin() {
-    const name = this.pinned ? `The seed ${this.seedField.value} is pinned` : this.seedField.value ? `Pin ${this.seedField.value}, the seed of the answer in view` : 'Pin a seed'
+    const name = this.pinned ? t('The seed %s is pinned', this.seedField.value) : this.seedField.value ? t('Pin %s, the seed of the answer in view', this.seedField.value) : t('Pin a seed')
     this.pinButton.title = name
     this.pinButton.setAttribute('aria-label', name)
   }
@@ -380,7 +381,7 @@ export class Params {
     const limit = this.byKey.max_tokens
     this.rate = tokensPerSecond
     document.getElementById('n-budget').disabled = !this.rate
-    limit.note(limit.value > 0 && this.rate ? `up to ≈ ${roughly(1000 * limit.value / this.rate)}` : '')
+    limit.note(limit.value > 0 && this.rate ? t('up to ≈ %s', roughly(1000 * limit.value / this.rate)) : '')
   }
 
   values() {
@@ -424,18 +425,18 @@ export class Params {
 
   // tell shows the value of a folded section in its summary: what of the list there is.
   tell(section, list) {
-    document.querySelector(`[data-value-of="${section}"]`).textContent = list.filter(Boolean).join(', ') || 'none'
+    document.querySelector(`[data-value-of="${section}"]`).textContent = list.filter(Boolean).join(', ') || t('none')
   }
 
   changed(person = true) {
     if (this.showing) return
     this.depend()
     const folded = this.list.filter(p => p.modified && this.more.contains(p.el)).length
-    this.moreNote.textContent = folded ? `${folded} modified` : ''
+    this.moreNote.textContent = folded ? t('%s modified', folded) : ''
     this.tell('output', [this.byKey.output_format.word({ type: this.byKey.output_format.type })])
-    this.tell('tools', [this.byKey.tools.count, this.byKey.must_call.value && 'must call'])
+    this.tell('tools', [this.byKey.tools.count, this.byKey.must_call.value && t('must call')])
     const { stop, banned_strings: banned, token_biases: biased } = this.byKey
-    this.tell('texts', [stop.value.length && plural(stop.value.length, 'stop'), banned.value.length && `${banned.value.length} banned`, biased.value.length && `${biased.value.length} biased`])
+    this.tell('texts', [stop.value.length && tn(stop.value.length, '%s stop', '%s stops', stop.value.length), banned.value.length && t('%s banned', banned.value.length), biased.value.length && t('%s biased', biased.value.length)])
     if (this.rate) this.speed(this.rate)
     this.strips.draw()
     this.on.changed(person)

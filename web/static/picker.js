@@ -2,11 +2,15 @@
 // selection is a name, or '' for the model that is loaded when the chat begins.
 import { route } from './base.js'
 import { fragment } from './html.js'
+import { t } from './lang.js'
 import { place } from './menu.js'
 import { released } from './press.js'
 import { request } from './request.js'
 
 const $$ = q => document.querySelectorAll(q)
+
+// states names the states of models in memory, as the server calls them.
+const states = { 'in use': t('in use'), loaded: t('loaded'), loading: t('loading') }
 
 export class Picker {
   // on: {chat(), changed(), failed(error)}
@@ -83,7 +87,7 @@ export class Picker {
       history.replaceState(null, '', name ? route(`/?${new URLSearchParams({ model: name })}`) : route('/'))
       return
     }
-    const refused = error => this.on.failed({ ...error, title: 'The model was not changed' })
+    const refused = error => this.on.failed({ ...error, title: t('The model was not changed') })
     if (!await request(route(`/c/${chat}/model`), new URLSearchParams({ model: name }), refused)) return
     this.preferred = name
     this.choose(name)
@@ -109,16 +113,16 @@ export class Picker {
   mark() {
     const memory = this.memory
     for (const b of this.buttons.filter(b => !b.dataset.where)) {
-      const state = memory.get(b.value) ?? b.dataset.idle, chip = b.querySelector('[data-memory]')
-      if ((chip?.textContent ?? '') === state) continue
+      const state = memory.get(b.value), shown = states[state] ?? state ?? b.dataset.idle, chip = b.querySelector('[data-memory]')
+      if ((chip?.textContent ?? '') === shown) continue
       chip?.remove()
-      if (!state) continue
+      if (!shown) continue
       const fresh = document.createElement('span')
       fresh.className = state === 'in use' ? 'chip accent' : 'chip'
       fresh.dataset.memory = ''
       const dot = { 'in use': 'live', loaded: 'ok', loading: 'busy' }[state]
       if (dot) fresh.append(Object.assign(document.createElement('span'), { className: `dot ${dot}` }))
-      fresh.append(state)
+      fresh.append(shown)
       b.querySelector('.grow').after(fresh)
     }
   }
@@ -131,10 +135,11 @@ export class Picker {
     for (const el of $$('[data-notice]')) el.hidden = other || !this.engine.notice || el.dataset.closed === this.engine.notice // it is about the loaded model
     for (const el of $$('[data-chosen-name]')) el.textContent = this.who
     const where = this.where, state = this.memory.get(this.name)
-    const note = { loaded: 'loaded', 'in use': 'loaded', loading: 'is being loaded' }[state] ?? 'loads with the next message'
-    for (const el of $$('[data-chosen-note]')) el.textContent = this.missing ? 'not on this machine' : where ? `at ${where}` : note
-    for (const el of $$('[data-chosen-dot]')) el.classList.toggle('ok', note === 'loaded')
-    for (const el of $$('[data-chosen-loads]')) el.textContent = where ? `It runs at ${where}.` : note === 'loaded' ? 'It is in memory.' : 'It is loaded when the first message is sent.'
+    const ready = state === 'loaded' || state === 'in use'
+    const note = ready ? t('loaded') : state === 'loading' ? t('is being loaded') : t('loads with the next message')
+    for (const el of $$('[data-chosen-note]')) el.textContent = this.missing ? t('not on this machine') : where ? t('at %s', where) : note
+    for (const el of $$('[data-chosen-dot]')) el.classList.toggle('ok', ready)
+    for (const el of $$('[data-chosen-loads]')) el.textContent = where ? t('It runs at %s.', where) : ready ? t('It is in memory.') : t('It is loaded when the first message is sent.')
     for (const el of $$('[data-chosen-good]')) el.textContent = this.button?.dataset.good ?? ''
     for (const el of $$('[data-here]')) el.hidden = where !== ''
     for (const el of $$('[data-there]')) el.hidden = where === ''

@@ -1,7 +1,8 @@
 // Pictures of messages: those of the draft, which are uploaded at once, those in the chat, and the one in full size.
 import { route } from './base.js'
-import { bytes, count } from './format.js'
+import { bytes, count, tokenCount } from './format.js'
 import { copyOf } from './html.js'
+import { t } from './lang.js'
 import { request } from './request.js'
 
 const $ = q => document.querySelector(q)
@@ -13,7 +14,11 @@ export function fitted({ width, height }, many) {
   return { width: Math.max(1, Math.round(scale * width)), height: Math.max(1, Math.round(scale * height)) }
 }
 
-const sizeOf = ({ width, height, detail }) => `${count(width)} × ${count(height)} pixels${detail ? `, read in ${detail} detail` : ''}`
+function sizeOf({ width, height, detail }) {
+  const size = t('%s × %s pixels', count(width), count(height))
+  const read = { low: t('%s, read in low detail', size), medium: t('%s, read in medium detail', size) }
+  return read[detail] ?? size
+}
 
 // nameOf is what a message calls a picture: see attached.Name.
 export const nameOf = ({ hash, detail }) => detail ? `${hash}:${detail}` : hash
@@ -73,9 +78,9 @@ export class Draft {
 
   // add uploads a picture file, or returns why it cannot be one of the message.
   add(file) {
-    if (this.list.length >= this.most) return `is one too many: a message can have ${this.most} pictures. Send it with the next one.`
-    if (file.size > this.limit) return `has ${bytes(file.size)}: a picture can have ${bytes(this.limit)}. Attach a smaller one.`
-    const picture = { file, name: file.name || 'Picture', size: file.size, progress: 0 }
+    if (this.list.length >= this.most) return t('is one too many: a message can have %s pictures. Send it with the next one.', this.most)
+    if (file.size > this.limit) return t('has %s: a picture can have %s. Attach a smaller one.', bytes(file.size), bytes(this.limit))
+    const picture = { file, name: file.name || t('Picture'), size: file.size, progress: 0 }
     this.list.push(picture)
     this.upload(picture)
   }
@@ -84,7 +89,7 @@ export class Draft {
     picture.hash = ''
     const refused = error => {
       this.remove(picture)
-      this.on.failed({ ...error, title: `${picture.name} was not attached` })
+      this.on.failed({ ...error, title: t('%s was not attached', picture.name) })
     }
     picture.uploaded = request(route('/pictures'), picture.file, refused, share => {
       picture.progress = share
@@ -120,7 +125,7 @@ export class Draft {
     for (const button of group.querySelectorAll('[data-detail]')) {
       const tokens = all(button.dataset.detail)
       button.setAttribute('aria-pressed', String(button.dataset.detail === this.detail))
-      button.title = `${count(tokens)} tokens`
+      button.title = tokenCount(tokens)
       button.querySelector('.num').textContent = count(tokens)
     }
   }
@@ -138,13 +143,13 @@ export class Draft {
       if (p.hash) {
         img.src = route(`/pictures/${p.hash}`)
         facts.unshift(`${count(p.width)} × ${count(p.height)}`)
-        if (tokens[at]) facts.push(`${count(tokens[at])} tokens`)
-      } else facts.push(p.progress < 1 ? `${Math.floor(100 * p.progress)} % uploaded` : 'being checked')
+        if (tokens[at]) facts.push(tokenCount(tokens[at]))
+      } else facts.push(p.progress < 1 ? t('%s % uploaded', Math.floor(100 * p.progress)) : t('being checked'))
       li.toggleAttribute('aria-busy', false)
       if (!p.hash) li.setAttribute('aria-busy', 'true')
       li.querySelector('[data-name]').textContent = p.name
       li.querySelector('[data-size]').textContent = facts.join(' · ')
-      li.querySelector('button').setAttribute('aria-label', `Remove ${p.name}`)
+      li.querySelector('button').setAttribute('aria-label', t('Remove %s', p.name))
       li.querySelector('button').addEventListener('click', () => {
         this.remove(p)
         $('#message').focus()

@@ -1,5 +1,6 @@
 // Enhances the presets page: compares as soon as another preset is selected, and warns before
 // unsaved input is lost.
+import { t } from './lang.js'
 import './toggle.js'
 
 const against = document.getElementById('against')
@@ -15,7 +16,7 @@ if (form) {
   let leaving = false
   const show = () => {
     save.disabled = !changed()
-    state.textContent = changed() ? 'Not saved yet' : ''
+    state.textContent = changed() ? t('Not saved yet') : ''
   }
   form.addEventListener('input', show)
   form.addEventListener('submit', () => { leaving = true })

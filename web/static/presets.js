@@ -1,6 +1,7 @@
 // The preset picker of the settings panel, and the actions on presets.
 import { route } from './base.js'
 import { copyOf } from './html.js'
+import { t } from './lang.js'
 import { hang } from './menu.js'
 import { notify } from './notice.js'
 import { request } from './request.js'
@@ -14,7 +15,7 @@ export class Presets {
   constructor(on) {
     this.on = on
     this.list = []
-    this.pristine = false // a new chat of which nobody has changed a setting
+    this.pristine = false // a new chat of which no setting was changed
     this.id = standard
     this.busy = false
     this.select = $('#preset')
@@ -55,7 +56,7 @@ export class Presets {
 
   // draw shows the presets in the menu.
   draw() {
-    const groups = [['Built in', this.list.filter(p => p.builtin)], ['Yours', this.list.filter(p => !p.builtin)]]
+    const groups = [[t('Built in'), this.list.filter(p => p.builtin)], [t('Yours'), this.list.filter(p => !p.builtin)]]
     this.select.replaceChildren(...groups.filter(([, list]) => list.length).map(([label, list]) => {
       const group = document.createElement('optgroup')
       group.label = label
@@ -107,23 +108,23 @@ export class Presets {
   get differences() {
     if (this.missing) return []
     const rows = this.on.params.list.filter(p => p.modified).map(p => ({ label: p.label, param: p, is: p.word(p.value), was: p.word(p.preset) }))
-    if (this.systemDiffers) rows.push({ label: 'System prompt', is: this.on.system() || 'none', was: this.chosen.system })
+    if (this.systemDiffers) rows.push({ label: t('System prompt'), is: this.on.system() || t('none'), was: this.chosen.system })
     return rows
   }
 
   refresh() {
     const n = this.differences.length
-    const state = this.busy ? 'saving' : this.missing ? 'missing' : n ? `modified · ${n}` : 'unchanged'
+    const state = this.busy ? t('saving') : this.missing ? t('missing') : n ? t('modified · %s', n) : t('unchanged')
     this.chip.textContent = state
     this.chip.classList.toggle('accent', !this.busy && !this.missing && n > 0)
     this.chip.classList.toggle('warn', this.missing)
     $('[data-reset-all]').hidden = n === 0
     const save = $('[data-save-preset]')
     save.disabled = this.busy
-    save.textContent = this.busy ? 'Saving' : 'Save'
+    save.textContent = this.busy ? t('Saving') : t('Save')
     let gone = this.select.querySelector('[data-gone]')
     if (this.missing && !gone) {
-      gone = new Option('Deleted preset', this.id)
+      gone = new Option(t('Deleted preset'), this.id)
       gone.dataset.gone = ''
       this.select.prepend(gone)
     } else if (!this.missing) gone?.remove()
@@ -143,7 +144,7 @@ export class Presets {
     for (const el of this.menu.querySelectorAll('[data-own]')) el.hidden = !own
     const differs = this.menu.querySelector('[data-differs]'), n = this.differences.length
     differs.disabled = n === 0
-    differs.querySelector('span').textContent = n ? `What differs · ${n}` : 'No changes'
+    differs.querySelector('span').textContent = n ? t('What differs · %s', n) : t('No changes')
     this.menu.querySelector('[data-all-presets]').href = this.on.address(this.id)
     this.menu.querySelector('[data-export-preset]').hidden = !this.chosen
     this.menu.querySelector('[data-export-preset]').href = route(`/presets/export.json?id=${encodeURIComponent(this.id)}`)
@@ -199,8 +200,8 @@ export class Presets {
   name(purpose) {
     const renames = purpose === 'rename'
     this.purpose = purpose
-    this.dialog.querySelector('h2').textContent = renames ? 'Rename the preset' : 'Save as a preset'
-    this.dialog.querySelector('[type=submit]').textContent = renames ? 'Rename' : 'Save'
+    this.dialog.querySelector('h2').textContent = renames ? t('Rename the preset') : t('Save as a preset')
+    this.dialog.querySelector('[type=submit]').textContent = renames ? t('Rename') : t('Save')
     const field = this.dialog.querySelector('#preset-name'), withSystem = this.dialog.querySelector('.switch')
     field.value = renames ? this.chosen.name : ''
     withSystem.hidden = renames || !this.on.system().trim()
@@ -222,7 +223,7 @@ export class Presets {
     e.preventDefault()
     const name = this.dialog.querySelector('#preset-name').value.trim()
     if (!name) {
-      this.complain('A preset needs a name')
+      this.complain(t('A preset needs a name'))
       return
     }
     const withSystem = this.dialog.querySelector('.switch input').checked && !this.dialog.querySelector('.switch').hidden
@@ -253,7 +254,7 @@ export class Presets {
     this.list = this.list.filter(p => p !== preset)
     this.draw()
     this.refresh()
-    notify(`Deleted the preset “${preset.name}”`, {
+    notify(t('Deleted the preset “%s”', preset.name), {
       does: async () => {
         if (!await request(route(`/presets/${preset.id}/restore`), {}, this.on.failed)) return
         this.list.push(preset)
@@ -275,7 +276,7 @@ export class Presets {
     this.draw()
     this.refresh()
     const n = answer.presets.length
-    notify(n === 1 ? `Imported the preset “${answer.presets[0].name}”` : `Imported ${n} presets`)
+    notify(n === 1 ? t('Imported the preset “%s”', answer.presets[0].name) : t('Imported %s presets', n))
   }
 
   // compare opens the list of differences from the preset.

@@ -3,9 +3,10 @@
 import { route } from './base.js'
 import { composing } from './enter.js'
 import { choose, send } from './import.js'
-import { count } from './format.js'
+import { count, messageCount } from './format.js'
 import { fragment } from './html.js'
 import { keepDraft } from './drafts.js'
+import { t } from './lang.js'
 import { place } from './menu.js'
 import { dismiss, notify } from './notice.js'
 import { pressed, released } from './press.js'
@@ -34,7 +35,7 @@ export class Rail {
     })
     this.rove()
     this.row(this.on.current())?.scrollIntoView({ block: 'nearest' })
-    for (const title of $$('.chat-head [data-title], .top [data-title]')) title.addEventListener('click', () => this.renameTitle(title))
+    for (const title of $$('.chat-head [data-title]')) title.addEventListener('click', () => this.renameTitle(title))
     $('[data-rename-title]').addEventListener('click', e => this.renameTitle(e.target))
     this.search.addEventListener('input', () => this.soon())
     this.search.form.addEventListener('submit', e => {
@@ -81,7 +82,7 @@ export class Rail {
       item.dataset.to = name
       text.className = 'cut-text'
       text.dir = 'auto'
-      text.textContent = name || `Out of “${folder}”`
+      text.textContent = name || t('Out of “%s”', folder)
       item.append(text)
       return item
     }))
@@ -135,7 +136,7 @@ export class Rail {
   dropOut(folder) {
     const zone = document.createElement('p')
     zone.className = 'rail-drop'
-    zone.textContent = `Out of “${folder}”`
+    zone.textContent = t('Out of “%s”', folder)
     this.el.querySelector('.rail-list').prepend(zone)
   }
 
@@ -143,7 +144,7 @@ export class Rail {
   async moveTo({ id, folder: from }, folder, undone = false) {
     if (!await this.post(route(`/c/${id}/move`), { folder })) return
     if (id === this.on.current()) this.mark({ ...state($('[data-chat-menu]')), folder })
-    if (!undone) notify(folder ? `Moved to “${folder}”` : `Moved out of “${from}”`, { does: () => this.moveTo({ id, folder }, from, true) })
+    if (!undone) notify(folder ? t('Moved to “%s”', folder) : t('Moved out of “%s”', from), { does: () => this.moveTo({ id, folder }, from, true) })
     this.load()
   }
 
@@ -322,7 +323,7 @@ export class Rail {
     this.menu.hidePopover()
     const place = this.opener.closest('[data-conv], .chat-head, .top')
     const title = place.querySelector('[data-name], [data-title]')
-    this.retype(place, title.closest('a') ?? title, title.closest('a') ?? this.opener, { label: 'Title', most: 200, text: this.titleOf(id) }, async name => {
+    this.retype(place, title.closest('a') ?? title, title.closest('a') ?? this.opener, { label: t('Title'), most: 200, text: this.titleOf(id) }, async name => {
       if (name !== title.textContent && await this.post(route(`/c/${id}/rename`), { title: name })) title.textContent = name
     })
   }
@@ -339,7 +340,7 @@ export class Rail {
   // renameFolder replaces the heading of a folder by a text field.
   renameFolder(heading) {
     const { folder } = heading.dataset, title = heading.querySelector('[data-name]')
-    this.retype(heading, title, heading.querySelector('button'), { label: 'Name of the folder', most: 60, text: folder }, async name => {
+    this.retype(heading, title, heading.querySelector('button'), { label: t('Name of the folder'), most: 60, text: folder }, async name => {
       if (name === folder || !await this.post(route('/folders/rename'), { folder, name })) return
       title.textContent = name
       this.stale = true // the links still contain the old name
@@ -383,13 +384,13 @@ export class Rail {
 
   deleted(lost) {
     const does = 'visits' in document.body.dataset ? undefined : () => this.restore(lost) // what a visitor deletes is gone
-    notify(`Deleted “${lost.title}”`, { does, then: () => keepDraft(lost.id, '') })
+    notify(t('Deleted “%s”', lost.title), { does, then: () => keepDraft(lost.id, '') })
     if (lost.current) this.on.gone()
   }
 
   // archived shows a notice that a chat was archived, or restored.
   archived({ id, title }, away) {
-    notify(away ? `Archived “${title}”. The archive is under the list of chats.` : `Put back “${title}”`, {
+    notify(away ? t('Archived “%s”. The archive is under the list of chats.', title) : t('Put back “%s”', title), {
       does: async () => {
         if (!await this.post(route(`/c/${id}/archive`), { value: !away })) return
         if (id === this.on.current()) this.mark({ ...state($('[data-chat-menu]')), archived: !away })
@@ -406,16 +407,16 @@ export class Rail {
 
   // import imports exported files and shows the result.
   async import() {
-    const { done, failed } = await send(await choose(), (name, share) => notify(`Importing ${name}, ${Math.floor(100 * share)} %`))
+    const { done, failed } = await send(await choose(), (name, share) => notify(t('Importing %s, %s %', name, Math.floor(100 * share))))
     if (failed) {
       dismiss()
-      this.on.failed({ title: done.length ? 'Not everything was imported' : 'Nothing was imported', message: failed })
+      this.on.failed({ title: done.length ? t('Not everything was imported') : t('Nothing was imported'), message: failed })
     }
     if (done.length === 0) return
     const [first] = done
     const chats = done.reduce((sum, made) => sum + (made.chats ?? 1), 0)
-    const what = chats > 1 ? `Imported ${count(chats)} chats` : `Imported “${first.title}”, ${first.messages === 1 ? '1 message' : `${count(first.messages)} messages`}`
-    notify(what, { label: 'Open', does: () => location.assign(route(`/c/${first.chat}`)) })
+    const what = chats > 1 ? t('Imported %s chats', count(chats)) : t('Imported “%s”, %s', first.title, messageCount(first.messages))
+    notify(what, { label: t('Open'), does: () => location.assign(route(`/c/${first.chat}`)) })
     const left = done.flatMap(made => made.left_out ?? [])
     if (left.length) this.reportLeftOut(what, left)
     this.view = ''
@@ -426,7 +427,7 @@ export class Rail {
   // reportLeftOut shows what of the imported files was not imported.
   reportLeftOut(what, left) {
     const dialog = $('#imported')
-    dialog.querySelector('[data-what]').textContent = `${what}. These parts of the files were left out:`
+    dialog.querySelector('[data-what]').textContent = t('%s. These parts of the files were left out:', what)
     dialog.querySelector('ul').replaceChildren(...left.map(text => {
       const item = document.createElement('li')
       item.textContent = text

@@ -1,7 +1,8 @@
-// The menu of an answer: shows its request as a program, and replays it to compare the tokens.
+// The menu of a message. That of an answer shows its request as a program, and replays it to compare the tokens.
 import { route } from './base.js'
 import { copied, copy } from './copy.js'
 import { count, percent } from './format.js'
+import { t } from './lang.js'
 import { hang } from './menu.js'
 import { reply } from './reply.js'
 import { request } from './request.js'
@@ -18,11 +19,12 @@ export function answerMenu(on) {
     opener = button
     answer = on.at(button)
     for (const item of menu.querySelectorAll('[data-replay], [data-edit], [data-delete]')) item.disabled = on.busy()
-    for (const name of ['[data-edit]', '[data-fork]']) menu.querySelector(name).hidden = answer.el.querySelector(`.foot ${name}`).checkVisibility() // the row has room for it
+    for (const name of ['[data-edit]', '[data-fork]']) menu.querySelector(name).hidden = answer.el.querySelector(`.acts ${name}`).checkVisibility() // the row has room for it
     const past = menu.querySelector('[data-past-end]')
     past.hidden = !answer.pastEnd || on.busy() || !on.last(answer)
-    past.title = answer.pastEnd
-    menu.classList.toggle('mine', Boolean(answer.info.edited))
+    past.title = answer.pastEnd ?? ''
+    menu.classList.toggle('asked', !answer.info)
+    menu.classList.toggle('mine', Boolean(answer.info?.edited))
   })
   menu.addEventListener('click', e => {
     const item = e.target.closest('.item')
@@ -46,7 +48,7 @@ export function answerMenu(on) {
     const code = await request(route(`/c/${on.chat()}/code/${answer.id}?as=${language}`), null, on.failed)
     if (code === null) return
     if (await copy(code) === copied) {
-      reply(opener, `Copied as ${names[language]}`)
+      reply(opener, t('Copied as %s', names[language]))
       return
     }
     $('#code h2 span').textContent = names[language]
@@ -61,20 +63,20 @@ const token = text => `“${escaped(text)}”`
 // where returns a text about the first token that differs.
 function where({ equal, was, is }) {
   const n = count(equal + 1)
-  if (!was) return `The answer ended after token ${count(equal)}, and goes on with ${token(is)} now.`
-  if (!is) return `Token ${n} was ${token(was)}, and the answer ends before it now.`
-  return `Token ${n} was ${token(was)} and is ${token(is)} now.`
+  if (!was) return t('The answer ended after token %s, and goes on with %s now.', count(equal), token(is))
+  if (!is) return t('Token %s was %s, and the answer ends before it now.', n, token(was))
+  return t('Token %s was %s and is %s now.', n, token(was), token(is))
 }
 
 // showReplay shows the progress or the result of a replay.
 export function showReplay(box, r) {
-  const same = `${count(r.equal)} of ${count(r.total)} tokens`
+  const same = t('%s of %s tokens', count(r.equal), count(r.total))
   const [cls, state, text] = {
-    running: ['accent', 'replaying', same],
-    equal: ['ok', 'equal', same],
-    differs: ['warn', 'differs', `equal: ${same}`],
-    stopped: ['', 'stopped', `equal so far: ${same}`],
-    failed: ['err', 'failed', r.error ? `${r.error.title}. ${r.error.message}` : ''],
+    running: ['accent', t('replaying'), same],
+    equal: ['ok', t('equal'), same],
+    differs: ['warn', t('differs'), t('equal: %s', same)],
+    stopped: ['', t('stopped'), t('equal so far: %s', same)],
+    failed: ['err', t('failed'), r.error ? `${r.error.title}. ${r.error.message}` : ''],
   }[r.state]
   const chip = box.querySelector('.chip')
   chip.className = `chip ${cls}`
@@ -87,7 +89,7 @@ export function showReplay(box, r) {
   bar.querySelector('.fg').setAttribute('width', percent(r.equal / r.total))
   const place = box.querySelector('[data-replay-where]'), changes = box.querySelector('dl')
   place.hidden = r.state !== 'differs'
-  place.textContent = place.hidden ? '' : where(r) + (r.changes ? ' What has changed since:' : ' Nothing else in the receipt has changed.')
+  place.textContent = place.hidden ? '' : `${where(r)} ${r.changes ? t('What has changed since:') : t('Nothing else in the receipt has changed.')}`
   changes.hidden = !r.changes
   changes.replaceChildren(...(r.changes ?? []).flatMap(c => {
     const what = document.createElement('dt'), how = document.createElement('dd')
@@ -96,5 +98,5 @@ export function showReplay(box, r) {
     return [what, how]
   }))
   box.hidden = false
-  if (r.state !== 'running') $('#spoken').textContent = `Replay ${state}. ${text}. ${place.textContent}`
+  if (r.state !== 'running') $('#spoken').textContent = t('Replay %s. %s. %s', state, text, place.textContent)
 }

@@ -1,4 +1,5 @@
 // HTTP requests besides the stream, with errors for the user.
+import { t } from './lang.js'
 
 // Some pages have no referrer; requests without one may come with an Origin that the server refuses.
 const referrerPolicy = 'same-origin'
@@ -42,8 +43,8 @@ export async function start(address, body, signal, line, refused) {
 }
 
 const errorOf = (response, said) => ({
-  title: said?.error?.title ?? 'That did not work',
-  message: sentence(said?.error?.message ?? 'the server cannot be reached just now, and nothing was changed'),
+  title: said?.error?.title ?? t('That did not work'),
+  message: sentence(said?.error?.message ?? t('the server cannot be reached just now, and nothing was changed')),
   status: response?.status,
   param: said?.error?.param,
 })

@@ -4,6 +4,7 @@
 //   list    item    a field without a name: what the list has
 //   object  fields, closed  its fields, and whether it has no others
 // rest are annotations that the form does not show and that stay.
+import { t } from './lang.js'
 
 export const types = ['string', 'number', 'integer', 'boolean', 'enum', 'list', 'object']
 export const maxDepth = 5 // objects and lists in each other that the form shows
@@ -27,18 +28,18 @@ function fault(text) {
     return found && { end: token.lastIndex, sign: found[1], isText: Boolean(found[2]) }
   }
   const take = (fits, wanted) => {
-    const t = next()
-    if (!t || !fits(t)) {
+    const found = next()
+    if (!found || !fits(found)) {
       at += /^\s*/.exec(text.slice(at))[0].length
       throw wanted
     }
-    at = t.end
-    return t
+    at = found.end
+    return found
   }
-  const sign = (signs, wanted) => take(t => t.sign && signs.includes(t.sign), wanted).sign
+  const sign = (signs, wanted) => take(found => found.sign && signs.includes(found.sign), wanted).sign
   const value = () => {
-    const t = take(t => !t.sign || '{['.includes(t.sign), 'a value')
-    const close = { '{': '}', '[': ']' }[t.sign]
+    const first = take(found => !found.sign || '{['.includes(found.sign), t('a value'))
+    const close = { '{': '}', '[': ']' }[first.sign]
     if (!close) return
     if (next()?.sign === close) {
       at = next().end
@@ -46,15 +47,15 @@ function fault(text) {
     }
     do {
       if (close === '}') {
-        take(t => t.isText, 'a name in double quotes')
-        sign(':', 'a colon')
+        take(found => found.isText, t('a name in double quotes'))
+        sign(':', t('a colon'))
       }
       value()
-    } while (sign(`,${close}`, `a comma or ${close}`) === ',')
+    } while (sign(`,${close}`, t('a comma or %s', close)) === ',')
   }
   try {
     value()
-    return { at, wanted: 'nothing more' }
+    return { at, wanted: t('nothing more') }
   } catch (wanted) {
     return { at, wanted }
   }
@@ -66,15 +67,15 @@ export function parse(text) {
     return JSON.parse(text)
   } catch {
     const { at, wanted } = fault(text), before = text.slice(0, at).split('\n')
-    throw new Error(`Line ${before.length}, column ${before.at(-1).length + 1}: there should be ${wanted} here`)
+    throw new Error(t('Line %s, column %s: there should be %s here', before.length, before.at(-1).length + 1, wanted))
   }
 }
 
 // read returns the field of a schema: that of the whole answer, which has no name. It throws Unshown.
 export function read(schema, path = '#', depth = 0) {
-  const cannot = what => { throw new Unshown(`${what} at ${path}`) }
+  const cannot = what => { throw new Unshown(t('%s at %s', what, path)) }
   if (!isObject(schema)) cannot(JSON.stringify(schema))
-  if (depth > maxDepth) cannot(`more than ${maxDepth} levels`)
+  if (depth > maxDepth) cannot(t('more than %s levels', maxDepth))
   const { type, description = '', enum: values, properties, required, additionalProperties: more, items, ...others } = schema
   const field = newField()
   for (const [key, value] of Object.entries(others)) {
@@ -93,7 +94,7 @@ export function read(schema, path = '#', depth = 0) {
     return { ...field, type: 'enum', values }
   }
   if (type === 'array') {
-    if (items === undefined) cannot('an array without items')
+    if (items === undefined) cannot(t('an array without items'))
     return { ...field, type: 'list', item: read(items, `${path}/items`, depth + 1) }
   }
   if (type === 'object') {
@@ -103,7 +104,7 @@ export function read(schema, path = '#', depth = 0) {
     const fields = Object.entries(properties ?? {}).map(([name, value]) => ({ ...read(value, `${path}/properties/${name}`, depth + 1), name, required: names.includes(name) }))
     return { ...field, type: 'object', fields, closed: more === false }
   }
-  if (!types.includes(type)) cannot(type === undefined ? 'no type' : `the type ${JSON.stringify(type)}`)
+  if (!types.includes(type)) cannot(type === undefined ? t('no type') : t('the type %s', JSON.stringify(type)))
   return { ...field, type }
 }
 
@@ -124,13 +125,13 @@ export function write({ type, description, values, item, fields, closed, rest })
 
 // wrong returns what is wrong with a field and where, as {field, text}; null if nothing is.
 export function wrong(field) {
-  if (field.type === 'enum' && !field.values.length) return { field, text: `${field.name || 'The list'} needs at least one value` }
-  if (field.type === 'enum' && new Set(field.values).size < field.values.length) return { field, text: `${field.name || 'The list'} has a value twice` }
+  if (field.type === 'enum' && !field.values.length) return { field, text: t('%s needs at least one value', field.name || t('The list')) }
+  if (field.type === 'enum' && new Set(field.values).size < field.values.length) return { field, text: t('%s has a value twice', field.name || t('The list')) }
   if (field.type === 'list') return wrong(field.item)
   if (field.type !== 'object') return null
   for (const [i, f] of field.fields.entries()) {
-    if (!f.name) return { field: f, text: `Field ${i + 1}${field.name ? ` of ${field.name}` : ''} needs a name` }
-    if (field.fields.findIndex(other => other.name === f.name) < i) return { field: f, text: `There are two fields called ${f.name}${field.name ? ` in ${field.name}` : ''}` }
+    if (!f.name) return { field: f, text: field.name ? t('Field %s of %s needs a name', i + 1, field.name) : t('Field %s needs a name', i + 1) }
+    if (field.fields.findIndex(other => other.name === f.name) < i) return { field: f, text: field.name ? t('There are two fields called %s in %s', f.name, field.name) : t('There are two fields called %s', f.name) }
     const found = wrong(f)
     if (found) return found
   }

@@ -1,5 +1,6 @@
 // The form of a JSON schema: a row for each field, with those of an object below it.
 import { copyOf } from './html.js'
+import { t } from './lang.js'
 import { example, maxDepth, newField, parse, read, sample, textOf, Unshown, write, wrong } from './schema.js'
 
 export { sample, textOf }
@@ -34,7 +35,7 @@ export class SchemaForm {
       return
     }
     const whole = copyOf('t-items')
-    whole.querySelector('p').textContent = 'The answer is:'
+    whole.querySelector('p').textContent = t('The answer is:')
     whole.querySelector('ul').append(this.row(this.root, null, 0))
     this.el.replaceChildren(whole)
   }
@@ -107,8 +108,8 @@ export class SchemaForm {
 
   // name gives the controls of a row names for those who do not see where they are.
   name(field) {
-    const row = this.rows.get(field), name = field.name || 'this field'
-    for (const [control, label] of [['[data-name]', 'Name of the field'], ['select', `Type of ${name}`], ['[data-description]', `Description of ${name}`], ['[data-values]', `Values of ${name}, with commas between them`], ['[data-remove]', `Remove ${name}`]]) row.querySelector(control).setAttribute('aria-label', label)
+    const row = this.rows.get(field), name = field.name || t('this field')
+    for (const [control, label] of [['[data-name]', t('Name of the field')], ['select', t('Type of %s', name)], ['[data-description]', t('Description of %s', name)], ['[data-values]', t('Values of %s, with commas between them', name)], ['[data-remove]', t('Remove %s', name)]]) row.querySelector(control).setAttribute('aria-label', label)
   }
 
   // write writes the schema, unless a field is wrong.

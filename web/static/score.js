@@ -1,7 +1,8 @@
 // Scoring: one pass of the model over the prompt of an answer, or of two models over prompt and answer.
 import { route } from './base.js'
-import { bytes, count, ordinal, percent, roughly } from './format.js'
+import { bytes, count, figure, inQueue, percent } from './format.js'
 import { copyOf } from './html.js'
+import { t } from './lang.js'
 import { start } from './request.js'
 import { List } from './tokens.js'
 
@@ -11,23 +12,23 @@ class Prompt extends List {
     const list = document.createElement('div')
     list.className = 'prose toks prompt'
     list.setAttribute('role', 'group')
-    list.setAttribute('aria-label', 'Tokens of the prompt; arrow keys move')
+    list.setAttribute('aria-label', t('Tokens of the prompt; arrow keys move'))
     super(view.owner, view.answer, tokens, list)
     this.el = view.el
   }
 
   get at() { return route(`/c/${this.owner.on.chat()}/score/${this.answer.id}`) }
 
-  place(at, total) { return `prompt token ${count(at + 1)}${total ? ` of ${count(total)}` : ''}` }
+  place(at, total) { return total ? t('prompt token %s of %s', count(at + 1), count(total)) : t('prompt token %s', count(at + 1)) }
 }
 
 // passOf describes a line of progress: [what, how far, share].
 function passOf({ queued, loading, prefill }, against) {
-  if (queued) return ['Waiting', `${ordinal(queued.position)} in the queue${queued.wait_s ? `, about ${roughly(1000 * queued.wait_s)}` : ''}`, 0]
-  if (loading) return [`Loading ${loading.model}${loading.in_place_of ? ` in place of ${loading.in_place_of}: both do not fit into memory` : ''}`, loading.total ? `${bytes(loading.done)} of ${bytes(loading.total)}` : '', loading.total ? loading.done / loading.total : 0]
+  if (queued) return [t('Waiting'), inQueue(queued), 0]
+  if (loading) return [loading.in_place_of ? t('Loading %s in place of %s: both do not fit into memory', loading.model, loading.in_place_of) : t('Loading %s', loading.model), loading.total ? t('%s of %s', bytes(loading.done), bytes(loading.total)) : '', loading.total ? loading.done / loading.total : 0]
   const { done, total } = prefill
-  const who = prefill.against ? 'Scoring with the other model' : against ? 'Scoring with the model of the answer' : 'Scoring the prompt'
-  return [who, `${count(done)} of ${count(total)} tokens`, total ? done / total : 0]
+  const who = prefill.against ? t('Scoring with the other model') : against ? t('Scoring with the model of the answer') : t('Scoring the prompt')
+  return [who, t('%s of %s tokens', count(done), count(total)), total ? done / total : 0]
 }
 
 // Scoring is the controls of one answer, and what was scored.
@@ -54,7 +55,7 @@ export class Scoring {
     this.form.hidden = !this.form.hidden
     if (this.form.hidden) return
     const options = [...document.querySelectorAll('#model-menu form button')].map(b => new Option(b.value, `${b.value}\t`))
-    if (document.querySelector('[data-engine="hardware"]')?.textContent !== 'CPU') options.push(new Option('The same model, on the CPU', '\tcpu'))
+    if (document.querySelector('[data-engine="hardware"]')?.textContent !== 'CPU') options.push(new Option(t('The same model, on the CPU'), '\tcpu'))
     this.find('select').replaceChildren(...options)
     const other = options.find(o => o.value !== `${this.view.answer.info.model}\t`)
     if (other) other.selected = true
@@ -66,7 +67,7 @@ export class Scoring {
     this.cancel()
     const asked = this.asked = new AbortController()
     const { view } = this
-    this.progress(['Scoring', '', 0])
+    this.progress([t('Scoring'), '', 0])
     let said = null
     await start(route(`/c/${view.owner.on.chat()}/score/${view.answer.id}`), { against: '', device: '', ...other }, asked.signal, line => {
       if (line.scored || line.error) said = line
@@ -76,7 +77,7 @@ export class Scoring {
     this.asked = null
     this.progress(null)
     if (said?.scored) this.show(said.scored)
-    else view.say(said?.error?.message ?? 'The connection ended before the scores came.', true)
+    else view.say(said?.error?.message ?? t('The connection ended before the scores came.'), true)
   }
 
   cancel() {
@@ -111,12 +112,12 @@ export class Scoring {
 
   compare(tokens, prompt, kl) {
     const { view } = this
-    for (const [i, t] of view.tokens.entries()) t.compared = tokens[prompt + i]?.compared
+    for (const [i, token] of view.tokens.entries()) token.compared = tokens[prompt + i]?.compared
     this.compared = true
     this.worst = kl.worst < prompt ? [this.prompt, kl.worst] : [view, kl.worst - prompt]
     const most = tokens[kl.worst].compared.kl
-    this.find('[data-kl]').textContent = `Divergence of “${this.other}” from ${view.answer.info.name || view.answer.info.model} (Kullback–Leibler, full vocabulary): mean ${kl.mean.toPrecision(3)} nats over ${count(tokens.length - 1)} tokens, worst ${most.toPrecision(3)}`
-    this.find('[data-worst]').textContent = `Show the worst, ${this.worst[0].place(this.worst[1])}`
+    this.find('[data-kl]').textContent = t('Divergence of “%s” from %s (Kullback–Leibler, full vocabulary): mean %s nats over %s tokens, worst %s', this.other, view.answer.info.name || view.answer.info.model, figure(kl.mean.toPrecision(3)), count(tokens.length - 1), figure(most.toPrecision(3)))
+    this.find('[data-worst]').textContent = t('Show the worst, %s', this.worst[0].place(this.worst[1]))
     this.find('.klsum').hidden = false
     this.form.hidden = true
   }

@@ -1,4 +1,4 @@
-// The numbers of events, which have no gaps. An event that stands for several has the first of them in first and the
+// The numbers of events, which have no gaps. An event that replaces several has the first of them in first and the
 // last in seq.
 
 // unseen returns which of events follow number seq without a gap, the number of the last of them, and whether others

@@ -4,6 +4,7 @@ import { route } from './base.js'
 import { cellStream, hideProblem, showProblem } from './cells.js'
 import { count, percent } from './format.js'
 import { copyOf, fragment } from './html.js'
+import { t, tn } from './lang.js'
 import { isFirst } from './press.js'
 import { request } from './request.js'
 import './toggle.js'
@@ -31,7 +32,7 @@ function offer(axis, filled) {
 function size() {
   const n = axis => field(axis).value ? words(field(`${axis}-values`).value).length : 1
   const answers = n('across') * n('down') * words(field('seeds').value).length
-  $('[data-count]').textContent = answers ? `${count(answers)} ${answers === 1 ? 'answer' : 'answers'}` : ''
+  $('[data-count]').textContent = answers ? tn(answers, '%s answer', '%s answers', count(answers)) : ''
 }
 
 for (const axis of ['across', 'down']) {
@@ -85,7 +86,7 @@ function heading(scope, { values }, bare) {
     if (v.panel) {
       const note = document.createElement('span')
       note.className = 'dim'
-      note.textContent = ' as in the panel'
+      note.textContent = ` ${t('as in the panel')}`
       line.append(note)
     }
     th.append(line)
@@ -143,22 +144,23 @@ const warns = new Set(['length', 'context', 'repetition'])
 
 // chipOf returns the class and the text of the chip of an answer; no text: it has none.
 function chipOf(c) {
-  if (c.state === 'waiting') return ['', 'waiting']
-  if (c.state === 'writing') return ['accent', 'writing']
+  if (c.state === 'waiting') return ['', t('waiting')]
+  if (c.state === 'writing') return ['accent', t('writing')]
   if (c.ending && c.ending.kind !== 'finished') return [c.ending.kind === 'failed' ? 'err' : warns.has(c.ending.kind) ? 'warn' : '', c.ending.code ? `${c.ending.text} ${c.ending.code}` : c.ending.text]
-  if (c.index === 0) return ['', 'reference']
-  return ['', c.equal ? 'same as the first' : '']
+  if (c.index === 0) return ['', t('reference')]
+  return ['', c.equal ? t('same as the first') : '']
 }
 
 function apply(c) {
   const td = cells[c.index], part = name => td.querySelector(name)
   const text = texts[c.index] += c.text ?? '', same = c.same ?? 0
-  part('.same').textContent = text.slice(0, same)
-  part('.new').textContent = text.slice(same)
+  const lead = text.length - text.trimStart().length // white space that the model begins with
+  part('.same').textContent = text.slice(lead, same)
+  part('.new').textContent = text.slice(Math.max(lead, same))
   const split = part('.split')
   split.toggleAttribute('hidden', !c.differs)
   split.querySelector('.mono').textContent = c.differs ? count(c.differs) : ''
-  split.title = c.differs ? `The first token that differs is number ${count(c.differs)}` : ''
+  split.title = c.differs ? t('The first token that differs is number %s', count(c.differs)) : ''
   if (c.html) render(td, c.html)
   part('.caret').hidden = c.state !== 'writing'
   const [kind, label] = chipOf(c)
@@ -171,10 +173,10 @@ function apply(c) {
   part('article').setAttribute('aria-busy', running)
   handOver(part('[data-stop-cell]'), !running, part('[data-keep]'))
   part('[data-keep]').hidden = running || !text
-  part('[data-tokens]').textContent = c.tokens ? `${count(c.tokens)} tok` : '–'
+  part('[data-tokens]').textContent = c.tokens ? t('%s tok', count(c.tokens)) : '–'
   part('[data-mean]').textContent = c.mean ? `${Math.round(100 * c.mean)} %` : ''
   part('.bar .fg').setAttribute('width', percent(c.mean ?? 0))
-  part('.bar').setAttribute('aria-label', c.mean ? `mean probability ${Math.round(100 * c.mean)} percent` : 'no tokens yet')
+  part('.bar').setAttribute('aria-label', c.mean ? t('mean probability %s percent', Math.round(100 * c.mean)) : t('no tokens yet'))
   if (c.kept) kept(td, c.kept)
 }
 
@@ -254,14 +256,13 @@ table.addEventListener('keydown', e => {
 const takes = {
   sheet: build,
   cells: list => list.forEach(apply),
-  figures({ answers, prompt, states }) {
-    $('[data-answers]').textContent = answers
+  figures({ prompt, states }) {
     $('[data-prompt-cost]').textContent = prompt
     for (const el of $$('[data-states]')) el.textContent = states
   },
   over() {
     end()
-    $('#spoken').textContent = `All answers have ended: ${$('[data-states]').textContent}.`
+    $('#spoken').textContent = t('All answers have ended: %s.', $('[data-states]').textContent)
   },
 }
 
@@ -276,7 +277,7 @@ function follow() {
   source?.close()
   handOver(form.querySelector('[type=submit]'), true, $('[data-stop-all]'))
   $('[data-stop-all]').hidden = false
-  source = cellStream(`${address}/events`, takes, { ended: end, gone: 'The server does not have this sheet any more. Answers that you kept are in the chat.' })
+  source = cellStream(`${address}/events`, takes, { ended: end, gone: t('The server does not have this sheet any more. Answers that you kept are in the chat.') })
 }
 
 if ('shown' in document.body.dataset) follow()

@@ -1,6 +1,7 @@
 // The connection to the server: commands with responses, numbered events without gaps and
 // duplicates, and reconnecting. handlers/stream/protocol.go describes the messages.
 import { route } from './base.js'
+import { t } from './lang.js'
 import { unseen } from './sequence.js'
 import { Events, Socket } from './transport.js'
 
@@ -9,7 +10,7 @@ const stopping = 1012
 const tryAgainLater = 1013
 const loggedOut = 401
 const blocked = 2 // failed attempts to open a transport, with the server reachable by HTTP, before the other is tried
-const notConnected = { title: 'Not connected', message: 'The server cannot be reached just now. Nothing was sent.' }
+const notConnected = { title: t('Not connected'), message: t('The server cannot be reached just now. Nothing was sent.') }
 
 // The transport that works is remembered for the other pages of this tab.
 const remember = way => { try { sessionStorage.setItem('m40.way', way) } catch { /* storage is off */ } }
@@ -150,7 +151,7 @@ export class Link {
   lost(code) {
     this.socket = null
     this.code = code
-    for (const { reject } of this.refs.values()) reject({ title: 'Connection lost', message: 'It is not known whether the server got this.' })
+    for (const { reject } of this.refs.values()) reject({ title: t('Connection lost'), message: t('It is not known whether the server got this.') })
     this.refs.clear()
     for (const { reject } of this.waiting.splice(0)) reject(notConnected)
     const delay = code === tryAgainLater ? delays[0] : delays[Math.min(this.failures, delays.length - 1)]
@@ -185,7 +186,7 @@ export class Link {
     const old = this.socket
     this.socket = null
     old?.close()
-    for (const { reject } of [...this.refs.values(), ...this.waiting.splice(0)]) reject({ title: 'Not sent', message: 'This chat was left before the server answered.' })
+    for (const { reject } of [...this.refs.values(), ...this.waiting.splice(0)]) reject({ title: t('Not sent'), message: t('This chat was left before the server answered.') })
     this.refs.clear()
     this.wasLost = false
     this.connect()

@@ -2,10 +2,11 @@
 // the slider's value keeps and those that it cuts.
 import { decode, run, spread } from './candidates.js'
 import { count } from './format.js'
+import { t, tn } from './lang.js'
 
 const ns = 'http://www.w3.org/2000/svg'
 const width = 1000, height = 15 // of the drawing; the strip stretches it
-const waiting = 'Bars appear with the first answer'
+const waiting = t('Bars appear with the first answer')
 const rarest = 1e-4 // the probability whose bar has no height
 
 const wholePercent = x => `${Math.floor(100 * x + 1e-9)} %`
@@ -74,15 +75,15 @@ export class Strip {
       return
     }
     if (step.idle) {
-      param.note('no effect')
-      param.keep.title = `Has no effect ${step.idle}`
+      param.note(t('no effect'))
+      param.keep.title = step.idle
       param.range.setAttribute('aria-description', `${this.about}. ${param.keep.title}`)
       return
     }
     const { before, after } = step
     const share = wholePercent(before.share(after)), n = count(after.count)
-    param.note(before.count > 999 ? `keeps ${n} (${share})` : `keeps ${n} of ${count(before.count)} (${share})`)
-    param.keep.title = `Keeps ${n} of ${count(before.count)} candidates, which have ${share} of the probability`
+    param.note(t('keeps %s (%s)', n, share))
+    param.keep.title = t('Keeps %s of %s candidates, which have %s of the probability', n, count(before.count), share)
     param.range.setAttribute('aria-description', `${this.about}. ${param.keep.title}`)
   }
 
@@ -120,8 +121,8 @@ export class Curve extends Strip {
     }
     const n = step.before.choices(param.value)
     const rounded = Math.max(1, Math.round(n))
-    param.note(`≈ ${rounded} real ${rounded === 1 ? 'choice' : 'choices'}`)
-    param.keep.title = 'The number of equally likely candidates with the same entropy'
+    param.note(tn(rounded, '≈ %s choice', '≈ %s choices', rounded))
+    param.keep.title = t('The number of equally likely candidates with the same entropy')
   }
 }
 
@@ -135,10 +136,10 @@ export class Strips {
   }
 
   // show shows the candidates of a token with a name; null: there are none to show.
-  show(candidates = null, name = 'the last token') {
+  show(candidates = null, name = t('the last token')) {
     if (candidates === this.shown) return
     this.shown = candidates
-    this.caption.textContent = candidates ? `Bars: ${name}` : waiting
+    this.caption.textContent = candidates ? t('Bars: %s', name) : waiting
     this.pool = candidates && decode(candidates)
     this.draw()
   }

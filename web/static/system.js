@@ -1,6 +1,6 @@
 // The system prompt: its field, the line above the first message, and how many tokens it has.
 import { route } from './base.js'
-import { count, plural } from './format.js'
+import { count, tokenCount } from './format.js'
 import { request } from './request.js'
 
 const $ = q => document.querySelector(q)
@@ -62,6 +62,6 @@ export class SystemPrompt {
     if (text !== this.text) return
     const n = counted ? counted.tokens.length : 0
     $('[data-system-count]').textContent = n ? count(n) : ''
-    $('[data-system-tokens]').textContent = n ? plural(n, 'token') : ''
+    $('[data-system-tokens]').textContent = n ? tokenCount(n) : ''
   }
 }

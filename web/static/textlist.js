@@ -1,6 +1,7 @@
 // A setting that is a list of strings, such as the stop strings. It has the interface of Param.
 import { composing } from './enter.js'
 import { copyOf } from './html.js'
+import { t } from './lang.js'
 
 const escapes = { '\n': '\\n', '\t': '\\t', '\r': '\\r', '\\': '\\\\' }
 const unescapes = Object.fromEntries(Object.entries(escapes).map(([is, written]) => [written, is]))
@@ -88,12 +89,12 @@ export class TextList {
     fields.forEach((field, i) => {
       const name = `${this.one} ${i + 1}`
       field.setAttribute('aria-label', name[0].toUpperCase() + name.slice(1))
-      field.nextElementSibling.setAttribute('aria-label', `Remove ${name}`)
+      field.nextElementSibling.setAttribute('aria-label', t('Remove %s', name))
     })
     this.wrong = fields.find(f => bytes(unescaped(f.value)) > this.bytes)
-    this.complain(this.wrong ? `at most ${this.bytes} bytes each` : '')
+    this.complain(this.wrong ? t('at most %s bytes each', this.bytes) : '')
     this.add.disabled = fields.length >= this.most
-    this.note.textContent = this.add.disabled ? `${this.most} at most` : fields.length ? '' : 'none'
+    this.note.textContent = this.add.disabled ? t('%s at most', this.most) : fields.length ? '' : t('none')
     this.help.hidden = fields.length === 0
     this.el.classList.toggle('mod', this.modified)
     this.changed()

@@ -1,17 +1,20 @@
 // Times in the zone of the reader: the server writes them in its own.
 import { clock } from './format.js'
+import { t } from './lang.js'
 
-const days = ['Sun', 'Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat']
-const months = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec']
+const days = [t('Sun'), t('Mon'), t('Tue'), t('Wed'), t('Thu'), t('Fri'), t('Sat')]
+const months = [t('Jan'), t('Feb'), t('Mar'), t('Apr'), t('May'), t('Jun'), t('Jul'), t('Aug'), t('Sep'), t('Oct'), t('Nov'), t('Dec')]
 
-const midnight = t => Date.UTC(t.getFullYear(), t.getMonth(), t.getDate())
+const date = at => t('%s %s', at.getDate(), months[at.getMonth()]) // a day and a month
+
+const midnight = at => Date.UTC(at.getFullYear(), at.getMonth(), at.getDate())
 
 // when says when a chat was last used, as short as its age allows, as the server does.
 export function when(at, now = new Date()) {
   const ago = (midnight(now) - midnight(at)) / 86_400_000
   if (ago <= 1) return clock(at.getTime())
   if (ago < 7) return days[at.getDay()]
-  if (at.getFullYear() === now.getFullYear()) return `${at.getDate()} ${months[at.getMonth()]}`
+  if (at.getFullYear() === now.getFullYear()) return date(at)
   return `${months[at.getMonth()]} ${at.getFullYear()}`
 }
 
@@ -19,14 +22,17 @@ const clockOf = at => clock(at.getTime())
 
 // forms write the times of pages as the server does: with the year, or with the day of the week.
 const forms = {
-  day: at => `${at.getDate()} ${months[at.getMonth()]} ${at.getFullYear()}, ${clockOf(at)}`,
-  ends: at => `${days[at.getDay()]} ${at.getDate()} ${months[at.getMonth()]}, ${clockOf(at)}`,
+  day: at => `${date(at)} ${at.getFullYear()}, ${clockOf(at)}`,
+  ends: at => `${days[at.getDay()]} ${date(at)}, ${clockOf(at)}`,
 }
+
+const headings = [t('Today'), t('Yesterday'), t('Last week'), t('Older')]
+const [today, yesterday, lastWeek, older] = headings
 
 // heading is that under which the list of chats has one, as the server has it.
 export function heading(at, now = new Date()) {
   const ago = (midnight(now) - midnight(at)) / 86_400_000
-  return ago <= 0 ? 'Today' : ago === 1 ? 'Yesterday' : ago <= 7 ? 'Last week' : 'Older'
+  return ago <= 0 ? today : ago === 1 ? yesterday : ago <= 7 ? lastWeek : older
 }
 
 // regroup moves chats between the headings of days below root, where the reader's day is not the server's.
@@ -48,7 +54,7 @@ function regroup(root) {
     row.remove()
     lists.get(day).ul.append(row)
   }
-  for (const day of ['Today', 'Yesterday', 'Last week', 'Older']) {
+  for (const day of headings) {
     const list = lists.get(day)
     if (!list) continue
     if (list.ul.childElementCount) {

@@ -2,7 +2,8 @@
 import { route } from './base.js'
 import { BiasButtons } from './biases.js'
 import { copyOf } from './html.js'
-import { bytes, count, percent, plural, visible } from './format.js'
+import { bytes, count, figure, ordinal, percent, tokenCount, visible } from './format.js'
+import { t } from './lang.js'
 import { hang } from './menu.js'
 import { request } from './request.js'
 
@@ -10,22 +11,23 @@ import { request } from './request.js'
 // legend with its unit.
 export const scales = {
   p: { bounds: [0.9, 0.5, 0.2, 0.05, 0.01], step: (t, bounds) => bounds.filter(b => t.p < b).length, words: ['≥ 90 %', '50–90 %', '20–50 %', '5–20 %', '1–5 %', '< 1 %'] },
-  rank: { bounds: [1, 2, 4, 10, 40], step: (t, bounds) => bounds.filter(b => t.rank >= b).length, words: ['1st', '2nd', '3–4', '5–10', '11–40', '41+'] },
-  entropy: { bounds: [0.3, 0.9, 1.6, 2.4, 3.2], step: (t, bounds) => bounds.filter(b => t.entropy >= b).length, words: ['< 0.3', '0.3–0.9', '0.9–1.6', '1.6–2.4', '2.4–3.2', '≥ 3.2'], unit: 'bits' },
+  rank: { bounds: [1, 2, 4, 10, 40], step: (t, bounds) => bounds.filter(b => t.rank >= b).length, words: [ordinal(1), ordinal(2), '3–4', '5–10', '11–40', '41+'] },
+  entropy: { bounds: [0.3, 0.9, 1.6, 2.4, 3.2], step: (t, bounds) => bounds.filter(b => t.entropy >= b).length, words: ['< 0.3', '0.3–0.9', '0.9–1.6', '1.6–2.4', '2.4–3.2', '≥ 3.2'], unit: t('bits') },
   kl: { bounds: [0.001, 0.01, 0.05, 0.2, 1], step: (t, bounds) => bounds.filter(b => t.compared?.kl >= b).length, words: ['< 0.001', '< 0.01', '< 0.05', '< 0.2', '< 1', '≥ 1'], unit: 'nats' },
 }
 
 // inPercent returns a probability in percent with two or three digits.
-export const inPercent = p => p >= 0.0995 ? (100 * p).toFixed(1) : p >= 0.00095 ? (100 * p).toFixed(2) : p >= 0.0000095 ? (100 * p).toPrecision(1) : '<0.001'
+export const inPercent = p => figure(p >= 0.0995 ? (100 * p).toFixed(1) : p >= 0.00095 ? (100 * p).toFixed(2) : p >= 0.0000095 ? (100 * p).toPrecision(1) : '<0.001')
 
 const gap = 6 // px between a token and its candidates
+const phone = matchMedia('(max-width: 760px)')
 
 // List is a list of tokens, each a button. at is the address of one of them without its number; forks says
 // whether an answer can go on with another token in the place of one.
 export class List {
   constructor(owner, answer, tokens, list) {
     Object.assign(this, { owner, answer, tokens, list })
-    this.spans = tokens.map((t, i) => this.span(t, i))
+    this.spans = tokens.map((token, i) => this.span(token, i))
     this.list.append(...this.spans)
     this.spans[0].tabIndex = 0
     this.list.addEventListener('click', e => {
@@ -35,14 +37,14 @@ export class List {
     this.list.addEventListener('keydown', e => this.pressed(e))
   }
 
-  span(t, i) {
+  span(token, i) {
     const el = document.createElement('span')
     el.className = 'tok'
     el.setAttribute('role', 'button')
     el.tabIndex = -1
-    el.textContent = t.text
-    const p = t.known ? `${t.at_most ? 'less than ' : ''}${inPercent(t.p)} percent` : 'probability not stored'
-    el.setAttribute('aria-label', `${t.text.trim() || visible(t.text)}, ${p}, token ${i + 1}`)
+    el.textContent = token.text
+    const p = !token.known ? t('probability not stored') : token.at_most ? t('less than %s percent', inPercent(token.p)) : t('%s percent', inPercent(token.p))
+    el.setAttribute('aria-label', t('%s, %s, token %s', token.text.trim() || visible(token.text), p, i + 1))
     return el
   }
 
@@ -129,7 +131,7 @@ class View extends List {
   get at() { return route(`/c/${this.owner.on.chat()}/tokens/${this.answer.id}`) }
 
   // place names a token by its number.
-  place(at, total) { return `token ${count(at + 1)}${total ? ` of ${count(total)}` : ''}` }
+  place(at, total) { return total ? t('token %s of %s', count(at + 1), count(total)) : t('token %s', count(at + 1)) }
 
   // scored returns what scores its prompt.
   async scored() {
@@ -146,13 +148,13 @@ class View extends List {
   // sum describes all tokens in figures.
   get sum() {
     const known = this.tokens.filter(t => t.known)
-    const facts = [plural(this.tokens.length, 'token')]
+    const facts = [tokenCount(this.tokens.length)]
     if (known.length) {
       const perplexity = Math.exp(-known.reduce((sum, t) => sum + Math.log(t.p), 0) / known.length)
       const least = known.reduce((a, b) => a.p < b.p ? a : b)
-      facts.push(`perplexity ${perplexity.toFixed(2)}`, `least likely ${least.at_most ? '<' : ''}${inPercent(least.p)} %`.replace('<<', '<'))
+      facts.push(t('perplexity %s', figure(perplexity.toFixed(2))), t('least likely %s %', `${least.at_most ? '<' : ''}${inPercent(least.p)}`.replace('<<', '<')))
     }
-    if (known.length < this.tokens.length) facts.push(`${known.length ? count(this.tokens.length - known.length) : 'all'} without stored probabilities`)
+    if (known.length < this.tokens.length) facts.push(known.length ? t('%s without stored probabilities', count(this.tokens.length - known.length)) : t('all without stored probabilities'))
     return facts.join(', ')
   }
 
@@ -217,8 +219,11 @@ export class Tokens {
       const text = e.target.querySelector('input').value
       if (text) this.fork({ text })
     })
+    this.word(this.pop.querySelector('.own input'))
     this.pop.addEventListener('keydown', e => this.walked(e))
-    addEventListener('resize', () => this.view && this.place())
+    const moved = () => this.view && this.place()
+    addEventListener('resize', moved)
+    this.sizes = new ResizeObserver(moved) // what is above the tokens moves them
     document.addEventListener('keydown', e => this.escape(e), true) // before it stops an answer
     document.addEventListener('click', e => { if (this.view && !e.target.closest('.tok, .token, .micro, .minimap, .insp, .tokbar, #token-menu, [data-worst]')) this.close(false) })
   }
@@ -244,7 +249,10 @@ export class Tokens {
       more.focus()
       const scoring = await current.scored()
       if (item.matches('[data-score]')) scoring.ask({})
-      else scoring.offer()
+      else {
+        this.close(false) // the candidates would cover the form
+        scoring.offer()
+      }
     })
     find('.stored').addEventListener('toggle', () => find('.stored').open && this.store(null))
     find('.stored form').addEventListener('submit', e => {
@@ -259,7 +267,7 @@ export class Tokens {
     const menu = document.getElementById('token-menu')
     const stored = await request(route('/candidates'), limits, this.on.failed)
     if (!stored) return
-    menu.querySelector('[data-stored]').textContent = `${bytes(stored.bytes)} of ${count(stored.megabytes)} MB in all chats, for ${count(stored.days)} days`
+    menu.querySelector('[data-stored]').textContent = t('%s of %s MB in all chats, for %s days', bytes(stored.bytes), count(stored.megabytes), count(stored.days))
     const form = menu.querySelector('form')
     form.hidden = !stored.may
     form.days.value = stored.days
@@ -285,7 +293,7 @@ export class Tokens {
       el.className = `tok${n ? ` ${family}${n}` : ''}`
       el.textContent = word
       return el
-    }), unit ?? '')
+    }), unit ? ` ${unit}` : '')
     if (hidden === row.hidden) return
     const scroller = row.nextElementSibling, top = scroller.offsetTop
     row.hidden = hidden
@@ -306,7 +314,7 @@ export class Tokens {
   async open(answer, at) {
     const list = await this.load(answer)
     if (list && !list.length) {
-      this.on.failed({ title: 'There are no tokens to show', message: 'The engine that wrote this answer sent its text without the tokens. Ask a model of this machine to see them.' })
+      this.on.failed({ title: t('There are no tokens to show'), message: t('The engine that wrote this answer sent its text without the tokens. Ask a model of this machine to see them.') })
       return
     }
     if (!list || answer.running || !answer.el.isConnected || this.shows(answer)) return
@@ -350,7 +358,7 @@ export class Tokens {
     if (view && forked) {
       const el = view.spans[forked.at]
       el.classList.add('forked')
-      el.title = 'Another word from here'
+      el.title = t('Another word from here')
     }
     this.draw()
   }
@@ -410,11 +418,22 @@ export class Tokens {
       this.microscope.close()
       return
     }
+    this.hints?.did('pick')
     this.hints?.did('inspect')
     await this.microscope.show(view, at)
     if (this.view !== view || this.at !== at) await this.pick(view, at)
     if (focus) this.microscope.el.focus()
     view.spans[at].scrollIntoView({ block: 'nearest' })
+  }
+
+  // word begins the field for another word with the space that the token begins with.
+  word(field) {
+    field.addEventListener('focus', () => {
+      if (!field.value && this.detail?.text.startsWith(' ')) field.value = ' '
+    })
+    field.addEventListener('blur', () => {
+      if (field.value === ' ') field.value = ''
+    })
   }
 
   // walked moves between the candidates.
@@ -430,6 +449,7 @@ export class Tokens {
   // the model draws it.
   fork(next, view = this.view, at = this.at) {
     if (!view.forks || view === this.view && !this.detail || next.token === view.tokens[at].id) return
+    this.hints?.did('pick')
     this.forked = { at }
     this.close(false)
     this.on.fork(view.answer, at, next)
@@ -449,21 +469,23 @@ export class Tokens {
     if (person) this.hints?.did('pick')
     const name = visible(detail.text)
     this.pop.querySelector('[data-name]').textContent = name
+    this.pop.querySelector('[data-p]').textContent = detail.known ? `${detail.at_most ? '< ' : ''}${inPercent(detail.p)} %`.replace('< <', '<') : ''
     this.pop.querySelector('[data-place]').textContent = view.place(at, detail.total)
     this.pop.setAttribute('aria-label', `${view.place(at)}: ${name}`)
     this.pop.classList.toggle('readonly', !view.forks)
     for (const el of this.pop.querySelectorAll('.own, [data-stages]')) el.hidden = !view.forks
     const hex = [...atob(detail.bytes)].map(c => c.charCodeAt(0).toString(16).padStart(2, '0')).join(' ')
-    const facts = detail.known ? [`rank ${detail.at_most ? 'below ' : ''}${count(detail.rank + (detail.at_most ? 0 : 1))}`, `${detail.entropy.toFixed(2)} bits`] : ['probability not stored']
+    const facts = detail.known ? [detail.at_most ? t('rank below %s', count(detail.rank)) : t('rank %s', count(detail.rank + 1)), t('%s bits', figure(detail.entropy.toFixed(2)))] : [t('probability not stored')]
     const { compared } = view.tokens[at]
-    if (compared) facts.push(`divergence ${compared.kl.toPrecision(2)} nats`, `other model ${inPercent(compared.p)} %, rank ${count(compared.rank + 1)}`)
-    this.pop.querySelector('[data-facts]').textContent = [...facts, `id ${detail.id}`, hex].join(' · ')
+    if (compared) facts.push(t('divergence %s nats', figure(compared.kl.toPrecision(2))), t('other model %s %, rank %s', inPercent(compared.p), count(compared.rank + 1)))
+    this.pop.querySelector('[data-facts]').textContent = facts.join(' · ')
+    this.pop.querySelector('[data-id-bytes]').textContent = `id ${detail.id} · ${hex}`
     this.pop.querySelector('.own input').value = ''
     this.biases[0].el.hidden = !view.forks
     this.biased()
-    this.list(8)
-    view.el.append(this.pop)
+    this.list(phone.matches ? 4 : 8)
     this.place()
+    this.sizes.observe(view.el)
     this.on.inspect(detail.candidates, `${view.place(at)}, ${name}`)
   }
 
@@ -486,7 +508,7 @@ export class Tokens {
       button.dataset.id = a.id
       if (a.id === id) button.setAttribute('aria-current', 'true')
       else if (!this.view.forks) button.title = `id ${a.id}`
-      else button.title = `Continue with this one (id ${a.id})`
+      else button.title = t('Continue with this one (id %s)', a.id)
       el.querySelector('code').textContent = visible(a.text)
       el.querySelector('.fg').setAttribute('width', percent(a.p))
       el.querySelector('.mono').textContent = `${inPercent(a.p)} %`
@@ -494,11 +516,20 @@ export class Tokens {
     }))
     const all = this.pop.querySelector('[data-all]')
     all.hidden = shown.length >= alternatives.length
-    all.textContent = `All ${count(alternatives.length)}`
+    all.textContent = t('All %s', count(alternatives.length))
+    this.pop.querySelector('[data-id-bytes]').hidden = !all.hidden
   }
 
-  // place puts the popover under its token, or above it if there is room there alone.
+  // place puts the popover under its token, or above it if there is room there alone; on a phone below the answer, in place of
+  // the message field.
   place() {
+    if (phone.matches) {
+      const composer = document.getElementById('composer')
+      if (composer.previousElementSibling !== this.pop) composer.before(this.pop)
+      this.view.spans[this.at].scrollIntoView({ block: 'nearest' })
+      return
+    }
+    if (this.pop.parentElement !== this.view.el) this.view.el.append(this.pop)
     const box = this.view.el.getBoundingClientRect(), t = this.view.spans[this.at].getClientRects()[0]
     const scroller = document.getElementById('scroll').getBoundingClientRect(), height = this.pop.offsetHeight + gap
     const above = t.bottom + height > scroller.bottom && t.top - height >= scroller.top
@@ -521,6 +552,7 @@ export class Tokens {
     const { view, at } = this
     this.view = this.detail = null
     this.pop.remove()
+    this.sizes.disconnect()
     this.microscope?.close()
     view.mark(-1)
     if (focus) view.spans[at].focus()

@@ -1,7 +1,8 @@
 // The branches of a chat: all messages with their versions, to show one or to delete it.
 import { route } from './base.js'
-import { plural } from './format.js'
+import { count, figure, messageCount, tokenCount } from './format.js'
 import { copyOf } from './html.js'
+import { t, tn } from './lang.js'
 import { isFirst } from './press.js'
 import { request } from './request.js'
 
@@ -42,7 +43,7 @@ export class Tree {
     this.list.replaceChildren()
     this.branch(this.list, tree.nodes.filter(n => !n.parent))
     const ends = tree.nodes.filter(n => !n.children.length).length
-    this.el.querySelector('[data-about]').textContent = `${plural(tree.nodes.length, 'message')}, ${plural(ends, 'branch').replace('branchs', 'branches')}${tree.more ? ', and more that are not listed' : ''}. “log p” is the logarithm of the probability that the model gave all answers up to there.`
+    this.el.querySelector('[data-about]').textContent = `${[messageCount(tree.nodes.length), tn(ends, '%s branch', '%s branches', count(ends)), tree.more && t('and more that are not listed')].filter(Boolean).join(', ')}. ${t('“log p” is the logarithm of the probability that the model gave all answers up to there.')}`
     return true
   }
 
@@ -68,20 +69,20 @@ export class Tree {
   item(n) {
     const el = copyOf('t-node'), show = el.querySelector('[data-node]'), [who, text, facts] = show.children
     el.dataset.id = n.id
-    who.textContent = n.role === 'user' ? 'You' : 'Model'
-    text.textContent = n.text || '(empty)'
-    if (n.role !== 'user') facts.textContent = [n.tokens && plural(n.tokens, 'token'), this.logProb(n)].filter(Boolean).join(' · ')
+    who.textContent = n.role === 'user' ? t('You') : t('Model')
+    text.textContent = n.text || t('(empty)')
+    if (n.role !== 'user') facts.textContent = [n.tokens && tokenCount(n.tokens), this.logProb(n)].filter(Boolean).join(' · ')
     if (n.shown) show.setAttribute('aria-current', 'true')
     const prune = el.querySelector('[data-prune]')
     prune.hidden = !n.parent && this.nodes.filter(m => !m.parent).length === 1
-    prune.setAttribute('aria-label', `Delete ${plural(n.size, 'message')} from here`)
+    prune.setAttribute('aria-label', t('Delete %s from here', messageCount(n.size)))
     return el
   }
 
   // logProb describes the cumulative log probability of a node.
   logProb({ sum, of, scored }) {
     if (!scored) return ''
-    return `log p ${scored < of ? '≤ ' : ''}${sum.toFixed(1).replace('-', '−')}`
+    return `log p ${scored < of ? '≤ ' : ''}${figure(sum.toFixed(1)).replace('-', '−')}`
   }
 
   // focus moves the focus to a message.
@@ -108,7 +109,7 @@ export class Tree {
   async prune(n, button) {
     if (!button.classList.contains('danger')) {
       for (const armed of this.list.querySelectorAll('.danger')) this.arm(armed, '')
-      this.arm(button, `Delete ${plural(n.size, 'message')}`)
+      this.arm(button, t('Delete %s', messageCount(n.size)))
       return
     }
     try {
@@ -134,14 +135,14 @@ export class Tree {
   pressed(e) {
     const list = [...this.list.querySelectorAll('[data-node]')], at = list.indexOf(e.target)
     if (at < 0 || e.ctrlKey || e.altKey || e.metaKey) return
-    const n = this.nodeOf(e.target), beside = this.nodes.filter(m => m.parent === n.parent)
+    const n = this.nodeOf(e.target), versions = this.nodes.filter(m => m.parent === n.parent)
     const to = {
       ArrowDown: () => list[at + 1]?.focus(),
       ArrowUp: () => list[at - 1]?.focus(),
       ArrowLeft: () => this.focus(this.nodes.find(m => m.id === n.parent)),
       ArrowRight: () => this.focus(n.children[0]),
-      '[': () => this.focus(beside[beside.indexOf(n) - 1]),
-      ']': () => this.focus(beside[beside.indexOf(n) + 1]),
+      '[': () => this.focus(versions[versions.indexOf(n) - 1]),
+      ']': () => this.focus(versions[versions.indexOf(n) + 1]),
       Home: () => list[0].focus(),
       End: () => list.at(-1).focus(),
       Delete: () => { if (!e.repeat) e.target.parentElement.querySelector('[data-prune]:not([hidden])')?.click() },

@@ -5,6 +5,7 @@ import { copy } from './copy.js'
 import { deleteMenu, deleteSoon, settleDeletion } from './delete.js'
 import { edit } from './edit.js'
 import { sends } from './enter.js'
+import { t } from './lang.js'
 import { nameOf } from './pictures.js'
 import { isFirst } from './press.js'
 import { answerMenu } from './receipt.js'
@@ -71,7 +72,7 @@ export class Turns {
       remove: askToDelete,
       tree: () => this.openTree(),
       sheet: turn => this.openSheet(turn),
-      blind: answer => this.openBlind(answer),
+      blind: turn => this.openBlind(turn),
       share: answer => openShare(link.chat, answer.id),
       replay: answer => link.command('replay', { answer: answer.id }).catch(fail),
       failed: fail,
@@ -201,13 +202,13 @@ export class Turns {
       this.edit(turn, choice.text, choice.reasoning)
     }
     if (!turn.info) {
-      const choice = await edit(turn, { label: turn.el.matches('.result') ? 'The result' : 'Your message', note: 'What was written before stays as another version.', submit: 'Send', text })
+      const choice = await edit(turn, { label: turn.el.matches('.result') ? t('The result') : t('Your message'), note: t('What was written before stays as another version.'), submit: t('Send'), text })
       const settings = choice && await this.page.composer.fill() && this.page.usable()
       if (settings) link.command('edit', { message: turn.id, text: choice.text, system: system.text, settings, ...turn.pictures.length && { pictures: turn.pictures.map(nameOf) } }).then(() => scroll.toEnd(), again(choice))
       else if (choice) again(choice)()
       return
     }
-    const choice = await edit(turn, { label: 'The answer', note: 'What the model wrote stays as another version.', submit: 'Save and continue', alternative: 'Save', text, reasoning })
+    const choice = await edit(turn, { label: t('The answer'), note: t('What the model wrote stays as another version.'), submit: t('Save and continue'), alternative: t('Save'), text, reasoning })
     if (!choice) return
     this.continues = choice.go
     link.command('rewrite', { answer: turn.id, text: choice.text, reasoning: choice.reasoning }).catch(again(choice))
@@ -237,10 +238,10 @@ export class Turns {
     location.assign(route(`/c/${id}/sheet?question=${turn ? turn.info ? turn.parent : turn.id : 'last'}${more}`))
   }
 
-  // openBlind opens the page of blind comparisons with the question of an answer.
-  openBlind(answer) {
+  // openBlind opens the page of blind comparisons with a question, or with that of an answer.
+  openBlind(turn) {
     this.page.panel.flush()
-    location.assign(route(`/blind?chat=${this.page.link.chat}&question=${answer.parent}`))
+    location.assign(route(`/blind?chat=${this.page.link.chat}&question=${turn.info ? turn.parent : turn.id}`))
   }
 
   async openTree() {

@@ -1,4 +1,6 @@
 // Who is typing: tells it to others while keys are pressed, and shows others under the message field.
+import { t } from './lang.js'
+
 const interval = 2000 // ms between the signals of one who types
 
 export class Typing {
@@ -22,7 +24,7 @@ export class Typing {
 // typingText says who is typing.
 export function typingText(names) {
   if (names.length === 0) return ''
-  return names.length > 2 ? `${names.length} people are typing` : `${names.join(' and ')} ${names.length > 1 ? 'are' : 'is'} typing`
+  return names.length > 2 ? t('%s people are typing', names.length) : names.length > 1 ? t('%s and %s are typing', ...names) : t('%s is typing', ...names)
 }
 
 export function showTyping(names) {

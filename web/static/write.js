@@ -1,6 +1,7 @@
 // What a reader of a shared chat does besides reading: asks to write, and writes. The stream stays
 // read-only; everything is sent by POST. handlers/share/keyboard.go describes the requests.
 import { enterSends, explain, sends } from './enter.js'
+import { t } from './lang.js'
 import { isFirst } from './press.js'
 import { request } from './request.js'
 import { Typing, showTyping } from './typing.js'
@@ -27,7 +28,7 @@ export function showWriting(now) {
   held = now
   const writes = now.state === 'writes'
   $('[data-ask-write]').hidden = writes || now.state === 'asks' || !now.accepts
-  $('[data-ask-write] span').textContent = now.said ? 'Ask again' : 'Ask to write'
+  $('[data-ask-write] span').textContent = now.said ? t('Ask again') : t('Ask to write')
   $('#asked').hidden = !now.said
   $('[data-asked]').textContent = now.said
   $('#asked [data-leave]').hidden = now.state !== 'asks'
@@ -98,7 +99,7 @@ if (address) {
   message.addEventListener('input', () => {
     if (message.value) typing.typed()
   })
-  const refuse = () => problem({ title: 'The file was not attached', message: 'Only the owner of a shared chat can attach files.' })
+  const refuse = () => problem({ title: t('The file was not attached'), message: t('Only the owner of a shared chat can attach files.') })
   for (const kind of ['dragover', 'drop']) document.addEventListener(kind, e => {
     if (composer.hidden || !e.dataTransfer?.types.includes('Files')) return
     e.preventDefault() // the browser would open the file, and what is written here would be gone

@@ -2,6 +2,7 @@
 // is typing. handlers/stream/protocol.go describes the frame.
 import { route } from './base.js'
 import { copyOf } from './html.js'
+import { t, tn } from './lang.js'
 import { request } from './request.js'
 import { Typing, showTyping } from './typing.js'
 
@@ -36,9 +37,9 @@ export class Writers {
     this.state = state
     this.asks.hidden = !first
     const more = state.asks.length - 1
-    this.asks.querySelector('[data-more-ask]').textContent = more > 0 ? `${more} more ${more === 1 ? 'asks' : 'ask'}.` : ''
+    this.asks.querySelector('[data-more-ask]').textContent = more > 0 ? tn(more, '%s more asks.', '%s more ask.', more) : ''
     this.showWriters(state.writers)
-    $('[data-shared]').textContent = !state.links ? 'Share' : state.readers ? `Shared · ${state.readers} reading` : 'Shared'
+    $('[data-shared]').textContent = !state.links ? t('Share') : state.readers ? t('Shared · %s reading', state.readers) : t('Shared')
     showTyping(state.typing)
   }
 

@@ -1,6 +1,6 @@
 // Command table prints the tables of docs/performance.md: the CPU's speed on random weights for
-// formats, sizes, contexts and chats, alongside that of llama-bench if there is one. It runs both programs
-// in turn, each time in a new process. The machine should be quiet.
+// formats, sizes, contexts and chats, alongside that of llama-bench if there is one; and that of a GPU for the table in
+// docs/gpu.md. It runs both programs in turn, each time in a new process. The machine should be quiet.
 package main
 
 import (
@@ -34,11 +34,12 @@ func main() {
 	flag.StringVar(&t.ours, "m40", "./m40-llm", "this program's binary")
 	peer := flag.String("peer", "", "llama-bench to compare with, as a command: env LD_PRELOAD=… llama-bench")
 	types := flag.String("types", "q4_0,q4_k,q5_k,q6_k,q8_0,f16,q2_k,q3_k,q5_0,iq4_xs,iq4_nl,iq3_s,iq2_xxs,mxfp4", "formats of weights")
-	tables := flag.String("tables", "formats,small,contexts,disturbed,load", "tables to print")
+	tables := flag.String("tables", "formats,small,contexts,disturbed,load", "tables to print; also gpu")
 	flag.StringVar(&t.shape, "shape", "llama-1b", "model that the formats are measured with")
 	flag.StringVar(&t.large, "large", "llama-3b", "model that loading is measured with")
 	flag.IntVar(&t.rounds, "r", 3, "rounds, of which the median is printed")
 	flag.IntVar(&t.prompt, "p", 512, "tokens of the prompt")
+	prompts := flag.String("prompts", "512,2048,7800", "tokens of the prompts of the table gpu")
 	flag.IntVar(&t.answer, "n", 32, "tokens of the answer")
 	flag.IntVar(&t.context, "ctx", 4096, "tokens of the long context")
 	flag.IntVar(&t.threads, "threads", runtime.NumCPU(), "threads of both programs")
@@ -47,7 +48,7 @@ func main() {
 	if *spin >= 0 {
 		occupy(*spin)
 	}
-	t.peer = strings.Fields(*peer)
+	t.peer, t.prompts = strings.Fields(*peer), strings.Split(*prompts, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := t.run(ctx, strings.Split(*tables, ","), strings.Split(*types, ",")); err != nil {
@@ -64,6 +65,8 @@ type table struct {
 
 	rounds, prompt, answer, context, threads int
 
+	prompts []string // tokens, of the table gpu
+
 	out io.Writer
 	dir string // of model files
 }
@@ -76,6 +79,7 @@ func (t *table) run(ctx context.Context, tables, types []string) (err error) {
 		"contexts":  t.contexts,
 		"disturbed": t.disturbed,
 		"load":      t.load,
+		"gpu":       func(ctx context.Context) error { return t.gpu(ctx, types) },
 	}
 	for _, name := range tables {
 		if print[name] == nil {
@@ -124,19 +128,28 @@ func (t *table) model(shape, quant string, measure func(path string) error) erro
 	return measure(path)
 }
 
-// measure runs this program's bench with more arguments.
+// measure runs this program's bench on the CPU with more arguments.
 func (t *table) measure(ctx context.Context, path string, more ...string) (measurement, error) {
-	args := append([]string{"bench", "--device", "cpu", "--json", "--model", path, "--threads", strconv.Itoa(t.threads), "-r", "1", "-n", strconv.Itoa(t.answer)}, more...)
+	return t.measureOn(ctx, path, append([]string{"--device", "cpu", "--threads", strconv.Itoa(t.threads)}, more...)...)
+}
+
+// measureOn runs this program's bench with more arguments, of which some name the device.
+func (t *table) measureOn(ctx context.Context, path string, more ...string) (measurement, error) {
+	args := append([]string{"bench", "--json", "--model", path, "-r", "1", "-n", strconv.Itoa(t.answer)}, more...)
 	var r measurement
 	err := output(ctx, &r.Result, t.ours, args...)
 	r.prefill, r.decode = r.PrefillTokS, r.DecodeTokS
 	return r, err
 }
 
-// measurePeer runs llama-bench, which repacks weights if repack is 1.
-func (t *table) measurePeer(ctx context.Context, path string, repack int) (r measurement, err error) {
-	args := append(t.peer[1:], "-m", path, "-t", strconv.Itoa(t.threads), "-rtr", strconv.Itoa(repack), "-fa", "0",
-		"-p", strconv.Itoa(t.prompt), "-n", strconv.Itoa(t.answer), "-r", "1", "-o", "json")
+// measurePeer runs llama-bench on the CPU, which repacks weights if repack is 1.
+func (t *table) measurePeer(ctx context.Context, path string, repack int) (measurement, error) {
+	return t.measurePeerOn(ctx, path, "-t", strconv.Itoa(t.threads), "-rtr", strconv.Itoa(repack), "-fa", "0", "-p", strconv.Itoa(t.prompt))
+}
+
+// measurePeerOn runs llama-bench with more arguments.
+func (t *table) measurePeerOn(ctx context.Context, path string, more ...string) (r measurement, err error) {
+	args := slices.Concat(t.peer[1:], []string{"-m", path, "-n", strconv.Itoa(t.answer), "-r", "1", "-o", "json"}, more)
 	var tests []struct {
 		Prompt int     `json:"n_prompt"`
 		Answer int     `json:"n_gen"`

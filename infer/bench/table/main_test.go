@@ -69,6 +69,29 @@ func TestTheTableOfFormatsComparesBothPrograms(t *testing.T) {
 	}
 }
 
+func TestTheTableOfAGPUComparesEachPromptInTurn(t *testing.T) {
+	var out bytes.Buffer
+	m40, calls := program(t, "m40-llm", ours)
+	peer, peerCalls := program(t, "llama-bench", `[{"n_prompt": 512, "n_gen": 0, "avg_ts": 100}, {"n_prompt": 0, "n_gen": 32, "avg_ts": 24}]`)
+	tab := table{ours: m40, peer: []string{peer}, shape: "tiny", rounds: 2, prompts: []string{"512", "64"}, answer: 32, out: &out, dir: t.TempDir()}
+	if err := tab.gpu(t.Context(), []string{"q4_0"}); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	want := "| q4_0 | 200 | 100 | 2.00 (2.00 to 2.00) | 200 | 100 | 2.00 (2.00 to 2.00) | 36.0 | 24.0 | 1.50 (1.50 to 1.50) |"
+	if got := regexp.MustCompile(` +`).ReplaceAllString(lines[len(lines)-1], " "); got != want {
+		t.Errorf("got the row\n%s, want\n%s", got, want)
+	}
+	for i, want := range []string{"-p 512", "-p 512", "-p 64", "-p 64"} {
+		if got := calls(); len(got) != 4 || !strings.Contains(got[i], "--device cuda "+want) {
+			t.Errorf("run %d of %q, want %q on the GPU", i, got, want)
+		}
+		if got := peerCalls(); len(got) != 4 || !strings.Contains(got[i], "-ngl 99 -fa 1 "+want) {
+			t.Errorf("run %d of the peer of %q, want %q on the GPU", i, got, want)
+		}
+	}
+}
+
 func TestAProgramThatFailsEndsTheTable(t *testing.T) {
 	tab := table{ours: "/bin/false", shape: "tiny", rounds: 1, prompt: 8, answer: 1, threads: 1, out: &bytes.Buffer{}, dir: t.TempDir()}
 	if err := tab.formats(t.Context(), []string{"q8_0"}); err == nil || !strings.Contains(err.Error(), "q8_0: false: exit status 1") {
@@ -78,7 +101,7 @@ func TestAProgramThatFailsEndsTheTable(t *testing.T) {
 
 func TestAnUnknownTableIsRefused(t *testing.T) {
 	err := (&table{}).run(t.Context(), []string{"small", "smaller"}, nil)
-	if want := `there is no table "smaller"; there are contexts, disturbed, formats, load, small`; err == nil || err.Error() != want {
+	if want := `there is no table "smaller"; there are contexts, disturbed, formats, gpu, load, small`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }

@@ -51,6 +51,48 @@ func (s Suite) sameBits(t *testing.T) {
 	}
 }
 
+// prompts checks a device that computes rows of prompts in another way: they have the same bits in all chunks and whoever shares a step, and are near those
+// of answers.
+func (s Suite) prompts(t *testing.T) {
+	if !open(t, s.Open[0]).Info().Prompts {
+		return
+	}
+	types := s.SameBits
+	if types == nil {
+		types = s.Types
+	}
+	for _, typ := range types {
+		t.Run(typ.String(), func(t *testing.T) {
+			n := newNet(t, open(t, s.Open[0]), typ, f16)
+			answers := n.whole()
+			n.programs, n.prompt = map[int]device.Executable{}, true
+			want := n.whole()
+			differ := false
+			for seq := range want {
+				for pos := range want[seq] {
+					differ = differ || !slices.Equal(want[seq][pos], answers[seq][pos])
+					for i, v := range want[seq][pos] {
+						if math.Abs(float64(v-answers[seq][pos][i])) > 0.05 {
+							t.Fatalf("sequence %d, position %d, logit %d: %g, as a row of an answer %g", seq, pos, i, v, answers[seq][pos][i])
+						}
+					}
+				}
+			}
+			if !differ && typ != gguf.F32 { // whose products are the same
+				t.Error("rows of prompts have the bits of those of answers: there is nothing to compare")
+			}
+			same := sameAs(want)
+			n.varyChunks(t, []int{33}, same)
+			var feeds []*feed
+			for seq := range netLengths {
+				feeds = append(feeds, &feed{seq: seq, table: []int32{int32(4 * seq), int32(4*seq + 1), int32(4*seq + 2), int32(4*seq + 3)}})
+			}
+			logits, of := n.step(feeds, netLengths)
+			same(t, logits, of)
+		})
+	}
+}
+
 const (
 	netVocab   = 67
 	netBlocks  = 24
@@ -90,6 +132,7 @@ type net struct {
 	weights  map[string]device.Tensor
 	buffers  map[string]device.Tensor
 	programs map[int]device.Executable
+	prompt   bool // rows are of prompts
 }
 
 func newNet(t *testing.T, dev device.Device, typ gguf.Type, cache device.CacheType) *net {
@@ -126,6 +169,9 @@ func newNet(t *testing.T, dev device.Device, typ gguf.Type, cache device.CacheTy
 // two as package model does.
 func (n *net) program(rows int) device.Executable {
 	bucket := 1
+	if n.prompt {
+		bucket = 64 // as the least of package model
+	}
 	for bucket < rows {
 		bucket *= 2
 	}
@@ -143,6 +189,9 @@ func (n *net) program(rows int) device.Executable {
 // record returns the forward pass for up to rows rows.
 func (n *net) record(rows int) *device.Program {
 	p, b := device.NewProgram(rows, rows), n.buffers
+	if n.prompt {
+		p.Of = device.PromptRows
+	}
 	ropes := []device.RoPE{
 		{HeadDim: n.headDim, Dims: n.headDim, Base: 1e4, Scale: 1},
 		{HeadDim: n.headDim, Dims: n.headDim, Base: 1e4, Scale: 0.25, Low: 1, High: 6, Magnitude: 1.14, NeoX: true},
@@ -239,10 +288,18 @@ func (n *net) alone() (logits [][][]float32) {
 	return logits
 }
 
-// vary feeds the sequences in other chunks, orders and blocks, and compares the logits with want;
-// with full, in more variants.
-func (n *net) vary(t *testing.T, want [][][]float32, full bool) {
-	same := func(t *testing.T, logits [][]float32, of [][2]int) {
+// whole returns the logits of every position of every sequence, fed in one step.
+func (n *net) whole() (logits [][][]float32) {
+	for seq, length := range netLengths {
+		of, _ := n.step([]*feed{{seq: seq, table: []int32{0, 1, 2, 3}}}, []int{length})
+		logits = append(logits, of)
+	}
+	return logits
+}
+
+// sameAs returns what compares logits with want, bit for bit.
+func sameAs(want [][][]float32) compare {
+	return func(t *testing.T, logits [][]float32, of [][2]int) {
 		t.Helper()
 		for i, at := range of {
 			if !slices.Equal(logits[i], want[at[0]][at[1]]) {
@@ -250,6 +307,12 @@ func (n *net) vary(t *testing.T, want [][][]float32, full bool) {
 			}
 		}
 	}
+}
+
+// vary feeds the sequences in other chunks, orders and blocks, and compares the logits with want;
+// with full, in more variants.
+func (n *net) vary(t *testing.T, want [][][]float32, full bool) {
+	same := sameAs(want)
 	chunks, mixes := []int{2, 3, 8, 33}, 1 // products have kernels for 1, 2 and 4 rows, and for many
 	if full {
 		chunks, mixes = append(chunks, 64, 512, 1, 7), 3
@@ -320,7 +383,7 @@ func (n *net) sharePrefix(t *testing.T, same compare) {
 	})
 }
 
-// stateAt returns a slot with the recurrent state of the first sequence behind its first positions
+// stateAt returns a slot with the recurrent state of the first sequence after its first positions
 // positions: a copy of one that goes on afterwards.
 func (n *net) stateAt(positions int) (slot int32) {
 	if n.wide == nil {
@@ -350,7 +413,7 @@ func (n *net) copiedOut(slot int32) int32 {
 	return to
 }
 
-// copyBlocks continues a sequence behind blocks that were read and written elsewhere.
+// copyBlocks continues a sequence after blocks that were read and written elsewhere.
 func (n *net) copyBlocks(t *testing.T, same compare) {
 	t.Run("a sequence continues behind blocks that were copied out and back", func(t *testing.T) {
 		first := &feed{seq: 0, table: []int32{0, 1, 2, 3}}

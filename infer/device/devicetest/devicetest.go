@@ -40,6 +40,7 @@ func Run(t *testing.T, s Suite) {
 	t.Run("operations", s.operations)
 	t.Run("quantised caches", s.quantizedCaches)
 	t.Run("same bits", s.sameBits)
+	t.Run("rows of prompts", s.prompts)
 	t.Run("errors", s.errors)
 }
 

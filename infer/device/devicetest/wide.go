@@ -135,7 +135,7 @@ func (n *net) latent(p *device.Program) {
 	p.Mix(b["x"], b["o"], device.Tensor{}, 0, n.dim)
 }
 
-// recurrent records the layers with recurrent state: a gated delta rule behind a convolution, and a
+// recurrent records the layers with recurrent state: a gated delta rule after a convolution, and a
 // recurrence with a decay for each element of a key.
 func (n *net) recurrent(p *device.Program) {
 	b, w, s := n.buffers, n.weights, n.wide.state
