@@ -16,14 +16,13 @@ type Activation struct {
 }
 
 // Kinds of quantised activations: int16 with a scale for every 32 values, the same in the orders of matrix units that have rows of activations as rows or as
-// columns, or float32; for matrix units halves, or bfloat16 and another one for what they lack.
+// columns, float32, or halves for matrix units.
 const (
 	kindI16       = "i16"
 	kindS8        = "s8"
 	kindS8Columns = "s8_columns"
 	kindF32       = "f32"
 	kindHalf      = "half"
-	kindBFloats   = "bfloats"
 )
 
 // The orders of words in a unit of 4 rows: WHOLE_ORDER, HALVES_ORDER and BYTES_ORDER of mma_row.cuh.
@@ -43,10 +42,10 @@ type quantizedLayout struct {
 }
 
 // The bytes are 16 · I16_UNITS, 16 · F32_UNITS and 32 · S8_UNIT of activation.cuh, 32 · UNIT_BYTES of mma_row.cuh, and 16 · HALF_UNITS of
-// image_half.cuh for each value.
+// image_half.cuh.
 var quantizedLayouts = map[string]quantizedLayout{
 	kindI16: {1, 16 * 152, 1}, kindF32: {1, 16 * 256, 1}, kindS8: {16, 32 * 1280, minMatrixRows}, kindS8Columns: {16, 32 * 1280, minMatrixRows},
-	kindHalf: {1, 2048, minHalfRows}, kindBFloats: {1, 4096, minHalfRows},
+	kindHalf:                {1, 2048, minHalfRows},
 	kindsOfFour[wholeOrder]: {4, bytesOfFour, 3}, kindsOfFour[halvesOrder]: {4, bytesOfFour, 3}, kindsOfFour[bytesOrder]: {4, bytesOfFour, 3},
 }
 
@@ -58,7 +57,7 @@ func NewActivation(c *Context, kind string) (*Activation, error) {
 		return nil, fmt.Errorf("no kernel writes activations of kind %q alone", kind)
 	}
 	module := "activation"
-	if kind == kindHalf || kind == kindBFloats {
+	if kind == kindHalf {
 		module = "activation_half"
 	}
 	k := &Activation{kind: kind, overlaps: c.properties.overlaps()}

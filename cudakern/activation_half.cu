@@ -1,4 +1,4 @@
-// The images half and bfloats (image_half.cuh), written as activation.cu writes the others.
+// The image half (image_half.cuh), written as activation.cu writes the others.
 #include "kernel.cuh"
 
 #pragma push_macro("KERNEL")
@@ -16,12 +16,4 @@ template <typename Source> DEVICE void image_half(uint4 *image, const Operands &
 		write_half(image, warp_id() * BLOCKS_PER_WARP + i, input<Source>(row, warp_id() * BLOCKS_PER_WARP + i));
 }
 
-template <typename Source> DEVICE void image_bfloats(uint4 *image, const Operands &row)
-{
-	image += (size_t(blockIdx.x) * gridDim.y + blockIdx.y) * 2 * HALF_UNITS;
-	UNROLL for (int i = 0; i < BLOCKS_PER_WARP; i++)
-		write_bfloats(image, warp_id() * BLOCKS_PER_WARP + i, input<Source>(row, warp_id() * BLOCKS_PER_WARP + i));
-}
-
 IMAGES(half)
-IMAGES(bfloats)

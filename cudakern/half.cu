@@ -1,11 +1,11 @@
 // Products of any number of rows with F16 and BF16 weights by matrix units, with the sums of half.cuh:
 //
-//	half_n8, half_n16      a block computes 8 rows, or with F16 weights 16 of 32 outputs; a warp 16 of the outputs in one part of the inputs. It loads
+//	half_n8, half_n16      a block computes 8 or 16 rows of 32 outputs; a warp 16 of the outputs in one part of the inputs. It loads
 //	                       weights to registers, half a tile or less ahead, and waits for no other.
 //	half_n32, half_n64     a block computes a tile of rows and outputs, two parts at a time. Weights and activations are copied to shared memory,
 //	                       half of the steps of a chunk at a time: 128 bytes of each output and row.
 //
-// half_n8 and what has one row or groups of 4 rows read activations as float32, the others the image half or bfloats.
+// half_n8 and what has one row or groups of 4 rows read activations as float32, the others the image half.
 //
 // Grid: (blocks of rows, blocks of outputs of all products), of _grouped (groups, blocks of outputs of an expert), of _experts (pairs, blocks of
 // outputs of an expert). Launch with the shared memory of few_sums or TileOf::BYTES, and their threads.
@@ -86,21 +86,16 @@ enum { FEW_OUTPUTS = 32, FEW_STRIDE = FEW_OUTPUTS + 1 };
 template <int ROWS> constexpr int few_sums() { return PARTS * ROWS * FEW_STRIDE * 4; }
 
 // The lane's eight activations of a chunk and block, in an image of float32 or in one of halves. tile is that of its row; 0: no row.
-template <bool FLOATS> DEVICE Values load_values(const uint4 *tile, int chunk, int block)
+template <bool FLOATS> DEVICE uint4 load_values(const uint4 *tile, int chunk, int block)
 {
-	Values v = {};
 	if (!tile)
-		return v;
+		return make_uint4(0, 0, 0, 0);
 	if constexpr (FLOATS) {
 		const float *at = reinterpret_cast<const float *>(tile + chunk * 2 * TILE_BLOCKS + block);
-		v = values_of(ldg_float4(at), ldg_float4(at + 4 * TILE_BLOCKS));
+		return values_of(ldg_float4(at), ldg_float4(at + 4 * TILE_BLOCKS));
 	} else {
-		UNROLL for (int value = 0; value < VALUES; value++) {
-			const uint4 words = ldg128(tile + (value * CHUNKS + chunk) * TILE_BLOCKS + block);
-			memcpy(v.word[value], &words, sizeof words);
-		}
+		return ldg128(tile + chunk * TILE_BLOCKS + block);
 	}
-	return v;
 }
 
 // A lane's weights of some chunks of a tile in its warp's part: of output lane / 4 and of the one 8 further, in blocks lane % 4 and 4 more.
@@ -111,8 +106,8 @@ template <int CHUNKS_> struct Piece {
 // Computes ROWS rows, of which count are in the image, from row on, of 32 outputs. x is the image of the rows of the work.
 template <int ROWS, bool FLOATS, typename Work> DEVICE void few(const Work &work, const uint4 *x, int row, int count, int inputs, bool add)
 {
-	enum { EIGHTS = ROWS / 8, UNITS = FLOATS ? int(F32_UNITS) : VALUES * CHUNKS * TILE_BLOCKS };
-	enum { PIECE_CHUNKS = EIGHTS * VALUES > 2 ? 1 : 2, PIECES = CHUNKS / PIECE_CHUNKS }; // as many as there are registers for
+	enum { EIGHTS = ROWS / 8, UNITS = FLOATS ? int(F32_UNITS) : CHUNKS * TILE_BLOCKS };
+	enum { PIECE_CHUNKS = IS_BF16(WEIGHT) && EIGHTS > 1 ? 1 : 2, PIECES = CHUNKS / PIECE_CHUNKS }; // as many as there are registers for
 	typedef Piece<PIECE_CHUNKS> Piece;
 	SHARED(float, sums); // [part][row][output]
 	const int lane = lane_id(), part = warp_id() % PARTS, side = warp_id() / PARTS * 16;
@@ -147,10 +142,12 @@ template <int ROWS, bool FLOATS, typename Work> DEVICE void few(const Work &work
 			else if (tile + 1 < tiles)
 				load(next, tile + 1, 0);
 			UNROLL for (int chunk = 0; chunk < PIECE_CHUNKS; chunk++)
-				UNROLL for (int i = 0; i < 2; i++)
+				UNROLL for (int i = 0; i < 2; i++) {
+					const uint4 upper = halves_of(w.weights[chunk][i][0]), lower = halves_of(w.weights[chunk][i][1]);
 					UNROLL for (int eight = 0; eight < EIGHTS; eight++)
-						multiply_steps(acc[eight], w.weights[chunk][i][0], w.weights[chunk][i][1],
+						multiply_steps(acc[eight], upper, lower,
 							load_values<FLOATS>(row + eight * 8 + lane / 4 < count ? image + (eight * 8 * tiles + tile) * UNITS : 0, piece * PIECE_CHUNKS + chunk, first_block(part, i) + block));
+				}
 		}
 	UNROLL for (int eight = 0; eight < EIGHTS; eight++)
 		UNROLL for (int i = 0; i < 4; i++)
@@ -170,55 +167,39 @@ template <int ROWS, bool FLOATS, typename Work> DEVICE void few(const Work &work
 // ---------------------------------------------------------------------------------------
 // Tiles
 
-// Copies 16 bytes to shared memory while the thread continues, or sets them to 0.
-DEVICE void copy_or_clear(Address at, const uint8_t *from, bool copied)
-{
-#ifdef EMU
-	emu::check_aligned(at, 16);
-	memset(at, 0, 16);
-	if (copied)
-		memcpy(at, from, 16);
-#else
-	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(copied ? 16 : 0) : "memory");
-#endif
-}
-
 // A tile of OUTPUTS × ROWS results, of which a warp has WARP_OUTPUTS × WARP_ROWS.
 template <int OUTPUTS_, int ROWS_, int WARP_OUTPUTS_, int WARP_ROWS_, int STAGES_, int BLOCKS_> struct TileOf {
 	enum {
 		OUTPUTS = OUTPUTS_, ROWS = ROWS_, WARP_OUTPUTS = WARP_OUTPUTS_, WARP_ROWS = WARP_ROWS_, STAGES = STAGES_, BLOCKS = BLOCKS_,
 		ACROSS = OUTPUTS / WARP_OUTPUTS, THREADS = WARP * ACROSS * (ROWS / WARP_ROWS),
-		LINE = 128, // bytes of an output or of a value of a row in a stage
-		ROW_LINES = ROWS * VALUES,
-		STAGE = (OUTPUTS + ROW_LINES) * LINE, BYTES = STAGES * STAGE,
+		LINE = 128, // bytes of an output or of a row in a stage
+		STAGE = (OUTPUTS + ROWS) * LINE, BYTES = STAGES * STAGE,
 		PER_LINE = LINE / 16, AT_ONCE = THREADS / PER_LINE, // lines that the block copies at once
 	};
-	static_assert(OUTPUTS % AT_ONCE == 0 && ROW_LINES % AT_ONCE == 0 && AT_ONCE % BAND_OUTPUTS == 0, "threads copy the same part of each line");
+	static_assert(OUTPUTS % AT_ONCE == 0 && ROWS % AT_ONCE == 0 && AT_ONCE % BAND_OUTPUTS == 0, "threads copy the same part of each line");
 };
 
 // Returns where 16 bytes of a line are in it: two neighbouring lines use different banks.
 DEVICE int in_line(int line, int unit) { return (unit ^ line % 2 * 4) * 16; }
 
-// Computes a tile. x has the image half or bfloats; count rows of it are the work's.
+// Computes a tile. x has the image half; count rows of it are the work's.
 template <typename T, typename Work> DEVICE void tile_of(const Work &work, const uint4 *x, int row, int count, int inputs, bool add)
 {
-	enum { OF_OUTPUTS = T::WARP_OUTPUTS / 16, OF_ROWS = T::WARP_ROWS / 8, IMAGE_TILE = VALUES * CHUNKS * TILE_BLOCKS * 16, STEPS = 2 * CHUNKS };
+	enum { OF_OUTPUTS = T::WARP_OUTPUTS / 16, OF_ROWS = T::WARP_ROWS / 8, IMAGE_TILE = CHUNKS * TILE_BLOCKS * 16, STEPS = 2 * CHUNKS };
 	SHARED(uint8_t, shared);
 	const Address stages = address_of(shared);
 	const int blocks = blocks_of(inputs), tiles = tiles_of(blocks), lane = lane_id();
 	// A thread copies 16 bytes of every AT_ONCE-th line.
 	const int unit = threadIdx.x % T::PER_LINE, line = threadIdx.x / T::PER_LINE, to = line * T::LINE + in_line(line, unit);
-	const uint8_t *weights[T::OUTPUTS / T::AT_ONCE], *values[T::ROW_LINES / T::AT_ONCE];
+	const uint8_t *weights[T::OUTPUTS / T::AT_ONCE], *values[T::ROWS / T::AT_ONCE];
 	{
 		int band;
 		const Product p = product_of(work, &band, T::OUTPUTS, blockIdx.y);
 		UNROLL for (int i = 0; i < T::OUTPUTS / T::AT_ONCE; i++) // bands past the last one repeat it, and rows the last one
 			weights[i] = p.weights + min(band + (line + i * T::AT_ONCE) / BAND_OUTPUTS, last_band_of(p)) * band_bytes(blocks);
 	}
-	UNROLL for (int i = 0; i < T::ROW_LINES / T::AT_ONCE; i++) {
-		const int at = line + i * T::AT_ONCE;
-		values[i] = reinterpret_cast<const uint8_t *>(x) + size_t(min(row + at % T::ROWS, count - 1)) * tiles * IMAGE_TILE + at / T::ROWS * CHUNKS * TILE_BLOCKS * 16;
-	}
+	UNROLL for (int i = 0; i < T::ROWS / T::AT_ONCE; i++)
+		values[i] = reinterpret_cast<const uint8_t *>(x) + size_t(min(row + line + i * T::AT_ONCE, count - 1)) * tiles * IMAGE_TILE;
 	int pair = 0, tile = 0, step = 0; // of the next copy: of the pair of parts; half of the steps of a chunk
 	const auto copy = [&](Address stage) {
 		if (pair < PARTS / 2) {
@@ -227,7 +208,7 @@ template <typename T, typename Work> DEVICE void tile_of(const Work &work, const
 			UNROLL for (int i = 0; i < T::OUTPUTS / T::AT_ONCE; i++)
 				copy_or_clear(stage + to + i * T::AT_ONCE * T::LINE, weights[i] + of_weights, block < in_tile);
 			const uint32_t of_values = tile * IMAGE_TILE + (chunk * TILE_BLOCKS + block) * 16;
-			UNROLL for (int i = 0; i < T::ROW_LINES / T::AT_ONCE; i++)
+			UNROLL for (int i = 0; i < T::ROWS / T::AT_ONCE; i++)
 				copy_async<16>(stage + to + (T::OUTPUTS + i * T::AT_ONCE) * T::LINE, values[i] + of_values);
 			if (++step == STEPS) {
 				step = 0;
@@ -253,12 +234,13 @@ template <typename T, typename Work> DEVICE void tile_of(const Work &work, const
 				const int of_lane = lane / 4 * T::LINE + in_line(lane / 4, part * 4 + lane % 4);
 				uint4 w[OF_OUTPUTS][2];
 				UNROLL for (int output = 0; output < OF_OUTPUTS; output++)
-					UNROLL for (int eight = 0; eight < 2; eight++)
+					UNROLL for (int eight = 0; eight < 2; eight++) {
 						load_shared(w[output][eight], at + of_lane + (first_output + output * 16 + eight * 8) * T::LINE);
+						w[output][eight] = halves_of(w[output][eight]);
+					}
 				UNROLL for (int eight = 0; eight < OF_ROWS; eight++) {
-					Values v;
-					UNROLL for (int value = 0; value < VALUES; value++)
-						load_shared(v.word[value], at + of_lane + (T::OUTPUTS + value * T::ROWS + first_row + eight * 8) * T::LINE);
+					uint4 v;
+					load_shared(v, at + of_lane + (T::OUTPUTS + first_row + eight * 8) * T::LINE);
 					UNROLL for (int output = 0; output < OF_OUTPUTS; output++)
 						multiply_steps(acc[part][output][eight], w[output][0], w[output][1], v);
 				}
@@ -284,8 +266,8 @@ template <typename T, typename Work> DEVICE void tile_of(const Work &work, const
 			}
 }
 
-typedef TileOf<32, 32, 16, 16, 6, BFLOATS ? 3 : 4> SmallTile;
-typedef TileOf<64, 64, 32, 32, 4, BFLOATS ? 2 : 3> LargeTile;
+typedef TileOf<32, 32, 16, 16, 6, 4> SmallTile;
+typedef TileOf<64, 64, 32, 32, 4, 3> LargeTile;
 
 #define TOGETHER(weight, name, row_count, threads, blocks, compute) TOGETHER_NAMED(weight, name, row_count, threads, blocks, compute)
 #define TOGETHER_NAMED(weight, name, row_count, threads, blocks, compute) \
@@ -322,9 +304,7 @@ typedef TileOf<64, 64, 32, 32, 4, BFLOATS ? 2 : 3> LargeTile;
 ALONE(WEIGHT)
 GROUPED(WEIGHT, n4, 4, 32 * WARPS, 2, (few<8, true>))
 TOGETHER(WEIGHT, n8, 8, 32 * WARPS, 2, (few<8, true>))
-#if !IS_BF16(WEIGHT) // with two values of an activation it has too few registers, and n32 takes its rows
 TOGETHER(WEIGHT, n16, 16, 32 * WARPS, 2, (few<16, false>))
-#endif
 GROUPED(WEIGHT, n16, 16, 32 * WARPS, 2, (few<16, false>))
 TOGETHER(WEIGHT, n32, SmallTile::ROWS, SmallTile::THREADS, SmallTile::BLOCKS, tile_of<SmallTile>)
 TOGETHER(WEIGHT, n64, LargeTile::ROWS, LargeTile::THREADS, LargeTile::BLOCKS, tile_of<LargeTile>)

@@ -55,7 +55,7 @@ template <int N> DEVICE void make_operands(uint4 *images, int tiles)
 	const int lane = lane_id();
 	for (int i = warp_id(); i < N * tiles; i += WARPS) {
 		uint4 *const image = images + i * RowPath::UNITS;
-		Values v[CHUNKS];
+		uint4 v[CHUNKS];
 		UNROLL for (int chunk = 0; chunk < CHUNKS; chunk++) {
 			float4 floats[2];
 			memcpy(&floats[0], &image[2 * chunk * TILE_BLOCKS + lane], sizeof floats[0]), memcpy(&floats[1], &image[(2 * chunk + 1) * TILE_BLOCKS + lane], sizeof floats[1]);
@@ -63,24 +63,20 @@ template <int N> DEVICE void make_operands(uint4 *images, int tiles)
 		}
 		syncwarp();
 		UNROLL for (int chunk = 0; chunk < CHUNKS; chunk++)
-			UNROLL for (int value = 0; value < VALUES; value++)
-				memcpy(&image[(value * CHUNKS + chunk) * TILE_BLOCKS + in_operands(i / tiles, lane)], v[chunk].word[value], sizeof v[chunk].word[value]);
+			image[chunk * TILE_BLOCKS + in_operands(i / tiles, lane)] = v[chunk];
 	}
 	syncthreads();
 }
 
 // Returns the operands of a chunk and block of row, of N: image is that of the tile. Those of one row are made for each use: that is faster than a barrier.
-template <int N> DEVICE Values operands_of(const uint4 *image, int row, int chunk, int block)
+template <int N> DEVICE uint4 operands_of(const uint4 *image, int row, int chunk, int block)
 {
-	Values v;
 	if constexpr (N == 1) {
 		const float4 *const x = reinterpret_cast<const float4 *>(image) + 2 * chunk * TILE_BLOCKS + block;
-		v = values_of(x[0], x[TILE_BLOCKS]);
+		return values_of(x[0], x[TILE_BLOCKS]);
 	} else {
-		UNROLL for (int value = 0; value < VALUES; value++)
-			memcpy(v.word[value], &image[(value * CHUNKS + chunk) * TILE_BLOCKS + in_operands(row, block)], sizeof v.word[value]);
+		return image[chunk * TILE_BLOCKS + in_operands(row, block)];
 	}
-	return v;
 }
 
 // sums += a piece · the activations of N rows: image is where those of the tile and of the first row begin, each row stride units further.
@@ -88,10 +84,12 @@ template <int N> DEVICE void multiply_piece(Sums<N> &sums, const Piece &w, const
 {
 	const int lane = lane_id(), row = N == 1 ? 0 : lane / 4 % 2, part = lane / 8; // of its column
 	UNROLL for (int chunk = 0; chunk < PIECE_CHUNKS; chunk++)
-		UNROLL for (int i = 0; i < 2; i++)
+		UNROLL for (int i = 0; i < 2; i++) {
+			const uint4 upper = halves_of(w.weights[chunk][i]), lower = halves_of(w.weights[chunk][2 + i]);
 			UNROLL for (int pair = 0; pair < Sums<N>::COUNT; pair++)
-				multiply_steps(sums.of[pair], w.weights[chunk][i], w.weights[chunk][2 + i],
+				multiply_steps(sums.of[pair], upper, lower,
 					operands_of<N>(image + (pair * 2 + row) * stride, row, piece * PIECE_CHUNKS + chunk, first_block(part, i) + lane % 4));
+		}
 }
 
 // Returns the product of the row and output of the lane's place.

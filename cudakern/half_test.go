@@ -1,6 +1,7 @@
 package cudakern_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -93,6 +94,38 @@ func TestHalfProductsOfExtremes(t *testing.T) {
 					}
 				})
 			}
+		}
+	}
+}
+
+// TestBFloatWeightsBecomeHalves checks what the rounding of BF16 weights to halves costs: nothing where a half has them, little below, and
+// an infinite product above.
+func TestBFloatWeightsBecomeHalves(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		weight float32
+		want   float64
+		within float64
+	}{
+		{"the least normal half is exact", 0x1p-14, 0x1p-14, 0},
+		{"a weight below it keeps an absolute error", 0x1.8p-20, 0x1.8p-20, 0x1p-25},
+		{"the largest weight that a half has is exact", 65280, 65280, 0},
+		{"a larger one is infinite", 0x1p16, math.Inf(1), 0},
+	} {
+		for _, capacity := range []int{1, 4, 8, 16, 32, 128} {
+			t.Run(fmt.Sprintf("%s in a launch for %d rows", c.name, capacity), func(t *testing.T) {
+				r, w := newExactRig(t), cudakern.Weights{Type: "bf16", Outputs: 1, Inputs: 32}
+				k, err := cudakern.NewMatMul(r.c, w.Type)
+				r.must(err)
+				data := make([]byte, 2*w.Inputs)
+				binary.LittleEndian.PutUint16(data[2*5:], uint16(math.Float32bits(c.weight)>>16))
+				x := make([]float32, w.Inputs)
+				x[5] = 1
+				got := float64(r.product(k, r.load(w, data), w, x, capacity)[0])
+				if got != c.want && !(math.Abs(got-c.want) <= c.within) {
+					t.Errorf("weight %g: got %g, want %g within %g", c.weight, got, c.want, c.within)
+				}
+			})
 		}
 	}
 }

@@ -104,9 +104,9 @@ const HalfPath = "i16, half"
 // AttentionPath follows the path of models with an attention of which MatrixUnits is true.
 const AttentionPath = ", matrix attention"
 
-// RoundsToHalves reports whether products round activations to halves or bfloats, for matrix units.
+// RoundsToHalves reports whether products round activations to halves, for matrix units.
 func (k *MatMul) RoundsToHalves() bool {
-	return halfTypes[k.weights].kind != "" && k.groups[0].kind != k.group(minHalfRows).kind
+	return isHalf(k.weights) && k.groups[0].kind != k.group(minHalfRows).kind
 }
 
 // NewMatMul loads the kernels for a weight type.
@@ -116,8 +116,8 @@ func NewMatMul(c *Context, weights string) (*MatMul, error) {
 	if err != nil {
 		return nil, err
 	}
-	if half, ok := halfTypes[weights]; ok && c.Units == UnitsMMA {
-		return k, k.addHalf(c, half)
+	if isHalf(weights) && c.Units == UnitsMMA {
+		return k, k.addHalf(c)
 	}
 	module, row, name := "matmul_"+weights, "row_"+weights, "float"
 	if format.isQuantized() {
@@ -157,22 +157,17 @@ func NewMatMul(c *Context, weights string) (*MatMul, error) {
 	return k, err
 }
 
-// halfType is a type of weights that matrix units multiply without quantising activations to integers.
-type halfType struct {
-	kind   string
-	values int // of an activation in it
-}
-
-var halfTypes = map[string]halfType{"f16": {kindHalf, 1}, "bf16": {kindBFloats, 2}}
+// isHalf reports whether matrix units multiply weights of a type without quantising activations to integers.
+func isHalf(weights string) bool { return weights == "f16" || weights == "bf16" }
 
 // addHalf adds the kernels of half.cu and half_row.cu.
-func (k *MatMul) addHalf(c *Context, h halfType) (err error) {
+func (k *MatMul) addHalf(c *Context) (err error) {
 	few := func(from, rows int, kind string) productGroup {
 		const parts, stride = 4, fewOutputs + 1 // few_sums of half.cu
 		return productGroup{from: from, rows: rows, outputs: fewOutputs, kind: kind, threads: threads, memory: 4 * parts * max(rows, 8) * stride}
 	}
 	tile := func(from, size, stages int) productGroup { // TileOf
-		return productGroup{from: from, rows: size, outputs: size, kind: h.kind, threads: threads / 2, memory: stages * size * (1 + h.values) * 128}
+		return productGroup{from: from, rows: size, outputs: size, kind: kindHalf, threads: threads / 2, memory: stages * size * 2 * 128}
 	}
 	n64 := tile(65, 64, 4)
 	n64Grouped := n64
@@ -184,15 +179,12 @@ func (k *MatMul) addHalf(c *Context, h halfType) (err error) {
 	}
 	all := []kernel{
 		{&k.groups, few(1, 8, kindF32), "n8"},
-		{&k.groups, tile(minHalfRows, 32, 6), "n32"},
+		{&k.groups, few(minHalfRows, 16, kindHalf), "n16"},
+		{&k.groups, tile(17, 32, 6), "n32"},
 		{&k.groups, n64, "n64"},
 		{&k.grouped, few(groupFrom[4], 4, kindF32), "n4_grouped"},
-		{&k.grouped, few(groupFrom[16], 16, h.kind), "n16_grouped"},
+		{&k.grouped, few(groupFrom[16], 16, kindHalf), "n16_grouped"},
 		{&k.grouped, n64Grouped, "n64_grouped"},
-	}
-	if h.values == 1 { // and tiles of 32 from 17 rows on
-		all[1].group.from = 17
-		all = slices.Insert(all, 1, kernel{&k.groups, few(minHalfRows, 16, h.kind), "n16"})
 	}
 	for _, g := range all {
 		if g.group.kernel, err = c.kernel("half_"+k.weights, fmt.Sprintf("matmul_%s_half_%s", k.weights, g.name)); err != nil {
@@ -244,10 +236,9 @@ func (k *MatMul) addMatrixUnits(c *Context, f weightFormat) (err error) {
 	many, size := productGroup{from: fromManyRows(c.Units), rows: 64, outputs: 128, kind: kindS8, threads: threads, memory: mmaShared}, "mma"
 	if c.properties.MaxShared >= largeShared {
 		many.outputs, many.threads, many.memory, size = 64, threads/2, mmaSharedOfThree, "mma_large"
-	}
-	if f.block > 32 {
-		// On an H200, steps of 64 rows of llama-8b in Q8_0 took longer than two of 32, which have the kernel of 16 rows.
-		many.from *= 2
+		if from, ok := fromManyRowsOf[k.weights]; ok {
+			many.from = from
+		}
 	}
 	manyGrouped := many
 	manyGrouped.from = groupFrom[many.rows]
@@ -325,6 +316,10 @@ const productTiles = 8
 func fromManyRows(units Units) int {
 	return map[Units]int{UnitsMMA: 64, UnitsXMAD: 256}[units]
 }
+
+// fromManyRowsOf is fromManyRows where multiprocessors have room for three of mma.cu's blocks: up to twice or four times as many rows, blocks of 16 that copy
+// the weights again are faster on an H200 (docs/gpu.md), where they are converted with little work.
+var fromManyRowsOf = map[string]int{"q4_0": 256, "q8_0": 256, "q3_k": 128, "q4_k": 128, "q5_k": 128, "q6_k": 128}
 
 // minMatrixRows is the fewest rows whose quantised activations matrix units multiply, minHalfRows that which read float16 activations: fewer are converted by products. largeShared is the shared memory that blocks may have on multiprocessors with room for three blocks
 // of many rows. The others are FEW_OUTPUTS of mma_tiles.cuh, MMA_SHARED of mma.cu and MANY_SHARED of matmul_many.cu.
