@@ -27,7 +27,7 @@ type Suite struct {
 	// batch; nil: all.
 	SameBits []gguf.Type
 
-	// Halves says that products with F16 weights may round activations to halves.
+	// Halves says that products with F16 and BF16 weights may round activations to halves.
 	Halves bool
 
 	// OnlyProducts skips ways to fill the KV cache, and operations with recurrent state, because another

@@ -192,7 +192,7 @@ func (s Suite) newProduct(t *testing.T, typ gguf.Type, cols int) *product {
 		allowed := make([]float64, productOuts)
 		for i := range allowed {
 			allowed[i] = productError(w[i*cols:(i+1)*cols], p.x[r*cols:(r+1)*cols], rounds)
-			if s.Halves && typ == gguf.F16 && !exactRow(r) {
+			if s.Halves && (typ == gguf.F16 || typ == gguf.BF16) && !exactRow(r) {
 				allowed[i] += halfError(w[i*cols:(i+1)*cols], p.x[r*cols:(r+1)*cols])
 			}
 		}
